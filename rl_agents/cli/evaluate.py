@@ -19,6 +19,7 @@ from rl_agents.cli.train import build_algorithm, chosen_settings, resolve_settin
 from rl_agents.config.loading import merge_flags, refuse_keys
 from rl_agents.config.settings import EVALUATION_KEYS
 from rl_agents.data.trajectory import Trajectory
+from rl_agents.envs.base import task_ids
 from rl_agents.errors import InputError
 from rl_agents.inference.hub import find_folder, how_to_get
 from rl_agents.reporting.episode_diagnostics import EpisodeWatch
@@ -56,6 +57,7 @@ def run(argv: Sequence[str]) -> int:
     args = build_parser().parse(argv)
     # Resolve all before the first one runs, so that a typo in the last one costs no time.
     policies = [(label, evaluation_settings(args, path, keys)) for label, path, keys in chosen_policies(args)]
+    refuse_different_tasks(policies, args.split)
     from rl_agents.trainer.resolve import evaluation_cautions
 
     resolved = [settings for _, settings in policies]
@@ -98,6 +100,21 @@ def chosen_policies(args: argparse.Namespace) -> list[tuple[str, str, dict[str, 
     if len(set(args.compare)) < len(args.compare):
         raise InputError(f"--compare {' '.join(args.compare)}: a policy is named twice")
     return policies
+
+
+def refuse_different_tasks(policies: Sequence[tuple[str, Settings]], split: str) -> None:
+    """Raise `InputError` if two policies would play different tasks: their rates would not be comparable."""
+    (first, mine), *others = policies
+    for label, settings in others:
+        if settings.env != mine.env:
+            raise InputError(f"--compare: {first} plays {mine.env}, and {label} {settings.env}; choose with --env")
+        tasks = [task_ids(one.env, split, one.env_options) for one in (mine, settings)]
+        if tasks[0] != tasks[1]:
+            given = mine.env_options
+            differ = ", ".join(
+                f"env.{name}" for name, value in settings.env_options.items() if value != given.get(name)
+            )
+            raise InputError(f"--compare: {first} and {label} have different {split} tasks: set {differ}")
 
 
 def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, Any]) -> Settings:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from coin_agent import CoinAgent, coin_episode
 
+from rl_agents.algorithms import Settings
 from rl_agents.cli import main
 from rl_agents.cli.doctor import companion_problems, package_problems
-from rl_agents.cli.evaluate import build_parser, evaluation_report, policy_settings
+from rl_agents.cli.evaluate import build_parser, evaluation_report, policy_settings, refuse_different_tasks
+from rl_agents.errors import InputError
 
 RUN = Path(__file__).parents[2] / "run.py"
 
@@ -178,6 +180,20 @@ def test_eval_of_a_checkpoint_on_another_environment_takes_its_options(tmp_path,
     assert (other.env_options, other.max_turns) == ({"prompt": "paper"}, 0)
     same = policy_settings(str(run), {"env": "multihop_qa"}, args)
     assert (same.env_options, same.max_turns) == ({"retriever": "bm25"}, 5)
+
+
+def test_policies_are_compared_on_the_same_tasks_only() -> None:
+    def policies(**other: object) -> list[tuple[str, Settings]]:
+        keys = ({"env": "alfworld"}, {"env": "alfworld", **other})
+        return [(f"run{number}", Settings.from_dict(one)) for number, one in enumerate(keys)]
+
+    refuse_different_tasks(policies(lr=0.1), "test")
+    for other, words in (
+        ({"env": "guess_numbers"}, "run0 plays alfworld, and run1 guess_numbers; choose with --env"),
+        ({"env.test": "unseen"}, "run0 and run1 have different test tasks: set env.test"),
+    ):
+        with pytest.raises(InputError, match=words):
+            refuse_different_tasks(policies(**other), "test")
 
 
 def test_iterations_and_seed_are_flags_of_sft_and_tune(monkeypatch, tmp_path, capsys) -> None:

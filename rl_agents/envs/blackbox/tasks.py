@@ -4,8 +4,8 @@
 
 A row of any table (`rl_agents.data.tables`), which the agent receives unchanged. ``id`` may be absent (then it is the
 row's number, in a table of several files after the file's name), and so may ``split``: if no row has one, a tenth of
-the tasks is for tests. For a task of another environment the agent receives ``id``, ``env`` (its name), ``options`` and ``max_turns``, the arguments of
-`rl_agents.envs.base.make_env`.
+the tasks is for tests. For a task of another environment the agent receives ``id``, ``env`` (its name), ``options`` and
+``max_turns``, the arguments of `rl_agents.envs.base.make_env`.
 """
 
 from __future__ import annotations

@@ -129,7 +129,9 @@ def question_table(name: str | Path, columns: Mapping[str, str] | None = None) -
 
 
 def read_questions(
-    table: Table | str | Path, max_bad_share: float = 0.0, report: Callable[[str], None] = lambda line: None,
+    table: Table | str | Path,
+    max_bad_share: float = 0.0,
+    report: Callable[[str], None] = lambda line: None,
     prefix: str = "",
 ) -> Iterator[tuple[Entry, float]]:
     """Yield the questions of a table in order, each with the share of the table read so far.
