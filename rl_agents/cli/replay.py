@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import yaml
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli.parser import Parser, show_start
@@ -14,15 +16,14 @@ from rl_agents.cli.train import resolve_settings
 from rl_agents.config.options import keys_of
 from rl_agents.config.sections import CriticKeys, LossKeys, ModelKeys, OptimizerKeys, PolicyGradientKeys
 from rl_agents.errors import InputError
-from rl_agents.reporting.run_folder import RunFolder, restored_settings
+from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.store.reader import PoolReader
+from rl_agents.store.records import CONFIG
 from rl_agents.store.token_scores import TOKENS_FILE, TokenScores
 
 if TYPE_CHECKING:
     from rl_agents.trainer.replay import Replay
 
-#: Within a checkpoint.
-CONFIG = "config.yaml"
 SUMMARY = (
     "Repeat the learner updates of a run from its pool, without rollouts, and compare advantages and weights with\n"
     "the recorded ones. Exit code 0: equal; 1: different."
@@ -58,7 +59,7 @@ def run(argv: Sequence[str]) -> int:
     if start and start not in kept:
         there = ", ".join(["0 (the start)", *map(str, sorted(kept))])
         raise InputError(f"--iterations {start}:{end}: no checkpoint at iteration {start}; available: {there}")
-    settings = settings_of(folder, start, end, kept)
+    settings = settings_of(folder, start, end) if folder.pool.is_file() else folder.load_settings()
     show_start(sys.stdout)
     from rl_agents.trainer.replay import (
         Record,
@@ -106,25 +107,26 @@ def chosen_range(text: str, done: int) -> tuple[int, int]:
     return start, end
 
 
-def settings_of(folder: RunFolder, start: int, end: int, kept: Mapping[int, Path]) -> Settings:
-    """Return the settings in the range; a resumed run may have changed keys.
+def settings_of(folder: RunFolder, start: int, end: int) -> Settings:
+    """Return the settings in the range, which the pool records: a resumed run may have changed keys.
 
     Raises:
         InputError: keys of the learner changed within the range.
     """
-    within = [iteration for iteration in sorted(kept) if start < iteration <= end]
-    if not within:
-        return folder.load_settings()
-    settings, before = restored_settings(kept[within[0]] / CONFIG), within[0]
-    for iteration in within[1:]:
-        later = restored_settings(kept[iteration] / CONFIG)
-        for name in sorted(learner_keys(settings)):
+    spans = [(0, folder.load_settings())]  # of a pool that does not record them
+    with PoolReader(folder.pool) as reader:
+        for event in reader.events():
+            if found := event.facts.get(CONFIG):  # what was done after this iteration was discarded
+                spans = [span for span in spans if span[0] < event.iteration]
+                spans.append((event.iteration, Settings.restored(yaml.safe_load(found))))
+    settings = [one for iteration, one in spans if iteration <= start][-1]
+    for iteration, later in spans:
+        for name in sorted(learner_keys(settings)) if start < iteration < end else ():
             if (old := getattr(settings, name)) != (new := getattr(later, name)):
                 raise InputError(
                     f"--iterations {start}:{end}: {name} changed from {old} to {new} when the run was resumed after "
-                    f"iteration {before} or later; replay {start}:{before} and {before}:{end}"
+                    f"iteration {iteration}; replay {start}:{iteration} and {iteration}:{end}"
                 )
-        before = iteration
     return settings
 
 

@@ -17,6 +17,8 @@ from typing import Any, Literal
 from rl_agents.data.trajectory import Step, Trajectory
 
 SessionKind = Literal["episode", "sample", "gateway", "evaluation"]
+#: A fact of an `Event`.
+CONFIG = "config.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,7 @@ class Event:
     Attributes:
         kind: ``run`` (started), ``checkpoint`` (written) or ``resumed`` (from a checkpoint).
         iteration: number of completed iterations; those with smaller numbers are in the checkpoint.
+        facts: of ``run`` and ``resumed``, under `CONFIG`, the text of config.yaml from this iteration on.
     """
 
     kind: str
