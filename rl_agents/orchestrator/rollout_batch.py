@@ -212,11 +212,13 @@ class Demonstrations:
 
 
 def rollout_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Return success, return, length and end causes; episodes that an environment failed count only as failed."""
+    """Return success, return, length and end causes; of episodes that an environment failed only number and cost."""
     played = [t for t in trajectories if not t.failed]
     metrics = {
         "rollout/episodes": float(len(trajectories)),
         "rollout/failed_episodes": float(len(trajectories) - len(played)),
+        "rollout/turns": float(sum(len(t.steps) for t in trajectories)),
+        "rollout/response_tokens": float(sum(t.response_tokens for t in trajectories)),
     }
     for cause, count in Counter(t.end_cause.split(":")[0] for t in trajectories).items():
         metrics[f"end_cause/{cause}"] = count / len(trajectories)
@@ -232,8 +234,6 @@ def rollout_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
             "rollout/return_mean": float(returns.mean()),
             "rollout/return_std": float(returns.std()),
             "rollout/turns_mean": len(steps) / len(played),
-            "rollout/turns": float(len(steps)),
-            "rollout/response_tokens": float(sum(t.response_tokens for t in played)),
         }
     )
     if steps:

@@ -391,7 +391,9 @@ class AgentAlgorithm(Algorithm):
         # The paths of a search share steps, and most siblings are on no path.
         searched = self.explorer.counts.response_tokens if self.explorer else 0
         tokens = searched or sum(t.response_tokens for t in self.last_trajectories)
-        metrics.update({"timing_s/iteration": elapsed, "perf/tokens_per_s": tokens / elapsed})
+        metrics["timing_s/iteration"] = elapsed
+        if self.recorded is None and self.recipe.source != "demonstrations":
+            metrics["perf/tokens_per_s"] = tokens / elapsed
         metrics.update(staleness_metrics(self.staleness))
         now = self._engines_busy()
         # An engine with less time than before has restarted.

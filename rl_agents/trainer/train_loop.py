@@ -323,7 +323,7 @@ def run_summary(
     start = next((r for r in evaluations if r["iteration"] == 0), None)
     end = next((r for r in evaluations if r["iteration"] == settings.iterations), None)
     best = max(evaluations, key=lambda r: r["eval/success_rate"], default=None)
-    last = records[-1] if records else {}
+    last, sampled = records[-1] if records else {}, () if settings.pool else records
     return {
         "status": status,
         "algorithm": settings.algo,
@@ -337,8 +337,8 @@ def run_summary(
         "iterations": completed,
         "seconds": round(last.get("seconds", 0.0), 2),
         "cpu_seconds": round(last.get("cpu_seconds", 0.0), 2),
-        "sampled_tokens": _sum(records, "rollout/response_tokens") + _sum(records, "collapse_monitor/response_tokens"),
-        "rollout_turns": _sum(records, "rollout/turns"),
+        "sampled_tokens": _sum(sampled, "rollout/response_tokens") + _sum(sampled, "collapse_monitor/response_tokens"),
+        "rollout_turns": _sum(sampled, "rollout/turns"),
         "episodes": _sum(records, "rollout/episodes"),
         "failed_episodes": _sum(records, "rollout/failed_episodes"),
         "learner_restarts": restarts,

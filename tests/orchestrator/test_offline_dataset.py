@@ -229,6 +229,7 @@ def test_a_whole_run_without_evaluations(
     assert main([*argv, *keys]) == 0
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
     assert (summary["status"], summary["episodes"], summary["success_end"]) == ("done", 32, None)
+    assert summary["sampled_tokens"] == 0, "this run sampled nothing"
     assert not (tmp_path / "out" / "pool.sqlite").exists(), "what it learned from is in a pool already"
     capsys.readouterr()
     assert main(["--resume", output]) == 0

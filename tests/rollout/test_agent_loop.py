@@ -88,6 +88,13 @@ def test_long_observations_are_cut_once_with_head_and_tail_and_counted():
     assert "rollout/observation_cut_share" not in rollout_metrics([whole])
 
 
+def test_episodes_that_failed_cost_turns_and_tokens_too():
+    (played,) = play([2]).trajectories
+    metrics = rollout_metrics([played, dataclasses.replace(played, failed=True)])
+    assert (metrics["rollout/turns"], metrics["rollout/turns_mean"]) == (6, 3)
+    assert metrics["rollout/response_tokens"] == 2 * played.response_tokens
+
+
 def test_turn_limit_and_environment_limit():
     (limited,) = play([2], limits=dataclasses.replace(LIMITS, max_turns=2)).trajectories
     assert (limited.end_cause, limited.truncated, limited.terminated) == ("max_turns", True, False)
