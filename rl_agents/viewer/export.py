@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from rl_agents.errors import InputError
 from rl_agents.viewer.answers import answer
+from rl_agents.viewer.episodes import PIECE as PIECE_OF_TEXT
 from rl_agents.viewer.groups import KINDS
 from rl_agents.viewer.runs import Catalog, Run
 from rl_agents.viewer.server import STATIC
@@ -196,6 +197,10 @@ def _group(
         episode = bundle.ask("episode", **session)
         yield question("episode", **session), episode
         for step in episode["steps"]:
+            for part, length in step["cut"].items():
+                for start in range(len(step[part]), length, PIECE_OF_TEXT):
+                    rest = {**session, "ordinal": step["ordinal"], "field": part, "start": start}
+                    yield question("text", **rest), bundle.ask("text", **rest)
             if "tokens" in step:
                 place = {**session, "ordinal": step["ordinal"]}
                 yield question("tokens", **place), bundle.ask("tokens", **place)

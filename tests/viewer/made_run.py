@@ -18,7 +18,7 @@ HOSTILE = (
     "<script>window.struck = 1</script><img src=x onerror='window.struck = 1'> </script> \u202eevil\u202c \x1b[31m "
     "\ud83d \ufffd \u2028 ${window.struck=1} javascript:window.struck=1 &lt;b&gt;"
 )
-LONG = "x" * 1_000_000
+LONG = "\U0001f642" + "x" * 999_999
 STALLED = {"stalled_turns": [1, 2], "window": 2}
 ITERATIONS, TASKS, MEMBERS = 3, ("task/a", "task b"), 4
 

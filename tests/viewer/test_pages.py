@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from viewer.made_run import gateway_records, group_records, search_records, write_run, write_sweep
+from viewer.made_run import LONG, gateway_records, group_records, search_records, write_run, write_sweep
 
 from rl_agents.store.token_scores import TOKENS_FILE, StepScores, TokenScores
 from rl_agents.store.trajectory_store import PoolWriter
@@ -233,6 +233,12 @@ def test_every_page_from_disk(page, folder, tmp_path):
     export(find_runs([str(folder), str(folder.with_name("sweep"))]), tmp_path / "out", 0)
     page.set_viewport_size({"width": 390, "height": 800})  # a phone's
     visit(page, (tmp_path / "out" / "index.html").as_uri())
+    page.goto((tmp_path / "out" / "index.html").as_uri() + "#/e/run/i1.g1.m0")
+    while (more := page.locator("button:has-text('more characters')")).count():
+        more.first.click()
+        page.wait_for_function("!document.querySelector('button.small[disabled]')")
+    longest = "Math.max(...[...document.querySelectorAll('pre.text')].map((pre) => [...pre.textContent].length))"
+    assert page.evaluate(longest) == len(LONG)
 
 
 def test_success_at_phone_width_and_one_axis_for_each_environment(page, tmp_path):

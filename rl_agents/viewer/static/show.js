@@ -91,15 +91,15 @@
       text ? V.marked(text) : el.span({ class: "quiet" }, "(empty)"),
     );
     if (!options.cut) return pre;
-    const left = options.cut - text.length;
-    const button = el.button({ type: "button", class: "small" }, `${V.num(left)} more characters`);
+    let shown = [...text].length; // characters, as the server counts them; `length` counts an emoji twice
+    const button = el.button({ type: "button", class: "small" }, `${V.num(options.cut - shown)} more characters`);
     button.addEventListener("click", async () => {
       button.disabled = true;
       try {
-        const piece = await options.more(text.length);
+        const piece = await options.more(shown);
         pre.append(...V.marked(piece.text));
-        text += piece.text;
-        const rest = piece.length - text.length;
+        shown += [...piece.text].length;
+        const rest = piece.length - shown;
         if (rest > 0) button.textContent = `${V.num(rest)} more characters`;
         else button.remove();
       } catch (error) {

@@ -99,14 +99,10 @@
       const kind = layer.beyond && layer.beyond(i) ? "sampled beyond" : "sampled";
       return span(text(response, i, id), kind, i, layer.color(i));
     });
-    const all = prompt.left_out
-      ? V.link(
-          V.to("t", [data.run, data.session, data.ordinal], { whole: 1, layer: name }),
-          { class: "left-out" },
-          `${V.num(prompt.left_out)} earlier tokens`,
-        )
-      : null;
-    return [all, ...before, ...after].filter(Boolean);
+    const earlier = [{ class: "left-out" }, `${V.num(prompt.left_out)} earlier tokens`];
+    const whole = V.to("t", [data.run, data.session, data.ordinal], { whole: 1, layer: name });
+    const all = V.isExport() ? V.el.span(...earlier) : V.link(whole, ...earlier); // an export lacks them
+    return [prompt.left_out ? all : null, ...before, ...after].filter(Boolean);
   }
 
   const text = (part, i, id) => (part.texts ? part.texts[i] : `${id} `);
