@@ -58,7 +58,7 @@ def plain(value: Any) -> Any:
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, Mapping):
         return {plain(str(key)): plain(item) for key, item in value.items()}
-    if isinstance(value, list) and not (value and isinstance(value[0], int)):  # ids are plain
+    if isinstance(value, list | tuple) and not all(type(item) is int for item in value):  # ids are plain
         return [plain(item) for item in value]
     return value
 

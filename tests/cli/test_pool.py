@@ -10,6 +10,7 @@ from store.experience import dialogue
 
 from rl_agents.cli import main
 from rl_agents.data.trajectory import Trajectory
+from rl_agents.store.export import plain
 from rl_agents.store.records import Batch, Credit, Event, Opening, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 
@@ -109,6 +110,7 @@ def test_export_of_lines_is_what_was_recorded(run_folder, capsys, tmp_path):
         read.append(Trajectory.from_json({key: value for key, value in row.items() if key in fields}))
     assert read == [dialogue(seed) for seed in range(4)]
     assert not [file for file in tmp_path.iterdir() if file.name.startswith(".")]
+    assert plain({"scores": [1, float("nan")]}) == {"scores": [1, None]}, "every JSON reader accepts it"
 
 
 BAD = """
