@@ -21,6 +21,7 @@ import fnmatch
 import glob
 import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -95,7 +96,17 @@ def choose(found: Sequence[Part], config: str, split: str, where: str) -> list[s
     suffix = next(end for end in SUFFIXES if any(part.name.endswith(end) for part in chosen))
     names = [part.name for part in chosen if part.name.endswith(suffix)]
     _check_shards(names, where)
+    stems = {PurePosixPath(name).stem for name in names}  # an equal one is the same table in another format
+    if others := tuple(part.name for part in chosen if PurePosixPath(part.name).stem not in stems):
+        _report_formats(where, suffix, others)
     return names
+
+
+@lru_cache
+def _report_formats(where: str, suffix: str, others: tuple[str, ...]) -> None:
+    """Print, once per data set, the files of a split that are not read."""
+    shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+    print(f"{where}: only its {suffix} files are read, not {shown}", file=sys.stderr, flush=True)
 
 
 def _of_split(own: Sequence[Part], split: str, where: str) -> list[Part]:

@@ -140,6 +140,13 @@ def test_folders_have_splits(tmp_path: Path) -> None:
         open_table(tmp_path / "data" / "train-00000-of-0002.parquet")
 
 
+def test_files_of_another_format_in_a_folder_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("may.jsonl", "may.json", "june.json"):
+        write(tmp_path / name)
+    assert read(tmp_path) == read(tmp_path) == ROWS
+    assert capsys.readouterr().err == f"{tmp_path}: only its .jsonl files are read, not june.json\n"
+
+
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The Hub's cache, as huggingface_hub lays it out, with no network: returns the snapshot of o/n."""
