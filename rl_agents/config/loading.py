@@ -106,6 +106,10 @@ class _Loader(yaml.SafeLoader):
         return int(text, 0 if text[:2] in ("0o", "0x") else 10)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that YAML 1.1 or `_Loader` would read as something else, and writes numbers as they were written."""
+
+
 _Loader.yaml_implicit_resolvers = {}
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 for kind, pattern, first in (
@@ -116,7 +120,22 @@ for kind, pattern, first in (
     ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("merge", "<<", "<"),
 ):  # fmt: skip
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{pattern})$"), list(first))
+    for reader in (_Loader, _Dumper):
+        reader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{pattern})$"), list(first))
+
+
+def _as_written(dumper: yaml.SafeDumper, number: _WrittenInt | _WrittenFloat) -> yaml.ScalarNode:
+    kind = "int" if isinstance(number, int) else "float"
+    return dumper.represent_scalar(f"tag:yaml.org,2002:{kind}", number.text)
+
+
+_Dumper.add_representer(_WrittenInt, _as_written)
+_Dumper.add_representer(_WrittenFloat, _as_written)
+
+
+def yaml_text(data: Mapping[str, Any]) -> str:
+    """Return ``data`` as YAML, from which `load_mapping` reads equal data."""
+    return yaml.dump(dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def _read(source: Any, recipe: bool = False) -> Any:

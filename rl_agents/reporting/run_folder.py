@@ -24,10 +24,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.config import load_mapping
+from rl_agents.config.loading import yaml_text
 from rl_agents.durable import replace_text
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import this_build
@@ -137,8 +136,7 @@ class RunFolder:
 
     def save_settings(self, settings: Settings) -> None:
         """Write config.yaml, and add this build to build.json unless it is the last entry."""
-        text = yaml.safe_dump(settings.to_dict(), sort_keys=False, allow_unicode=True)
-        replace_text(self.config_file, text)
+        replace_text(self.config_file, yaml_text(settings.to_dict()))
         builds, records = self.read_builds(), self.read_metrics()
         now = {"from_iteration": records[-1]["iteration"] if records else 0, **this_build()}
         if not builds or {**builds[-1], "from_iteration": 0} != {**now, "from_iteration": 0}:

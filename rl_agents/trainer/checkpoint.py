@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from rl_agents.algorithms.base import Memory
 from rl_agents.config import Settings, load_mapping
+from rl_agents.config.loading import yaml_text
 from rl_agents.config.migration import migrated
 from rl_agents.config.options import keys_of
 from rl_agents.config.sections import ModelKeys
@@ -156,7 +156,7 @@ def save_state(folder: Path, learner_state: dict[str, Any], counters: dict[str, 
     save_file({name: tensor.contiguous().clone() for name, tensor in tensors.items()}, folder / TENSORS)
     state = {"format": FORMAT, "counters": counters, "learner": numbers}
     (folder / STATE).write_text(json.dumps(state, indent=1), encoding="utf-8")
-    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    (folder / "config.yaml").write_text(yaml_text(config), encoding="utf-8")
 
 
 def load_state(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

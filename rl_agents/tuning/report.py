@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import yaml
-
+from rl_agents.config.loading import yaml_text
 from rl_agents.durable import replace_text
 from rl_agents.reporting.run_folder import json_safe
 from rl_agents.reporting.statistics import Interval, student_interval, wilson_interval
@@ -215,4 +214,4 @@ def recipe(sweep: Sweep, best: PointResult, of: str) -> str:
         f"# Best of {of} of {sweep.name}: {sweep.metric} {interval.mean:.3f}, "
         f"{len(best.trials)} run{'s' if len(best.trials) > 1 else ''} each."
     )
-    return f"{comment}\n{yaml.safe_dump(keys, sort_keys=False, allow_unicode=True)}"
+    return f"{comment}\n{yaml_text(keys)}"

@@ -12,12 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from rl_agents.algorithms import KEYS, Settings
 from rl_agents.config import load_recipe
 from rl_agents.config.aliases import canonical, unknown_key
-from rl_agents.config.loading import load_preset, preset_files
+from rl_agents.config.loading import load_preset, preset_files, yaml_text
 from rl_agents.config.options import key, keys_of, read_options
 from rl_agents.config.settings import LOCAL_KEYS
 from rl_agents.errors import InputError, unknown
@@ -247,7 +245,7 @@ class Sweep(SweepOptions):
         plain = {name: getattr(self, name) for name in PLAIN_KEYS}
         asha = {} if self.asha is None else {"asha": asdict(self.asha)}
         data = {"set": dict(self.keys), "space": self.source["space"], **plain, **asha}
-        return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+        return yaml_text(data)
 
 
 def load_sweep(path: Path, assignments: Mapping[str, Any] | None = None, local: bool = False) -> Sweep:

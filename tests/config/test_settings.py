@@ -13,6 +13,7 @@ import yaml
 from rl_agents.algorithms import KEYS, Settings
 from rl_agents.config import load_recipe, parse_assignments
 from rl_agents.config.aliases import ALIASES, HINTS, RENAMED, canonical
+from rl_agents.config.loading import yaml_text
 from rl_agents.config.migration import migrated
 from rl_agents.config.options import Key, keys_of
 from rl_agents.envs.gymnasium_adapter import AdapterOptions
@@ -198,6 +199,8 @@ def test_text_keys_keep_their_characters_and_ambiguous_yaml_is_refused(tmp_path)
     read = Settings.from_dict({name: keys[name] for name in ("tracker_project", "model")})
     assert (read.tracker_project, read.model, keys["said"], keys["at"]) == ("007", "1.10", "off", "12:30")
     assert keys["env.kwargs"] == {"mode": "on", "gravity": 9.8, "at": "12:30", "step": 1e-4, "count": 10}
+    (tmp_path / "saved.yaml").write_text(yaml_text(keys | {"env.kwargs": {"commit": "1e5", "step": 1e-5, "at": "0o7"}}))
+    assert load_recipe(str(tmp_path / "saved.yaml"))["env.kwargs"] == {"commit": "1e5", "step": 1e-5, "at": "0o7"}
     read = Settings.from_dict({name: keys[name] for name in ("lr", "seed", "betas")})
     assert (read.lr, read.seed, read.betas) == (1e-4, 12, [0.9, 0.99])
     for line, problem in (

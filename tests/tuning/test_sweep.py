@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rl_agents.cli.tune import resolve_trials
-from rl_agents.config import load_recipe
+from rl_agents.config import load_recipe, parse_assignments
 from rl_agents.config.options import keys_of
 from rl_agents.errors import InputError
 from rl_agents.tuning.sweep import Asha, Grid, Range, SweepOptions, expand, load_sweep, trial_name
@@ -54,14 +54,14 @@ def test_trial_names_are_short_file_names() -> None:
 
 
 def test_the_saved_sweep_is_the_same_sweep(tmp_path: Path) -> None:
-    (tmp_path / "recipe.yaml").write_text("algo: vspo\ngroup_size: 4\n")
+    (tmp_path / "recipe.yaml").write_text("algo: vspo\ngroup_size: 4\nkl_coef: 1.0e-3\n")
     text = "recipe: recipe.yaml\nspace: {lr: {low: 1.0e-5, high: 1.0e-3, log: true}}\nsamples: 3\nasha: {grace: 2}\n"
-    sweep = load_sweep(write(tmp_path, text), {"iterations": 9}, local=True)
+    sweep = load_sweep(write(tmp_path, text), parse_assignments(["iterations=9", "entropy_coef=1e-5"]), local=True)
     (tmp_path / "elsewhere").mkdir()
     saved = tmp_path / "elsewhere" / "saved.yaml"
     saved.write_text(sweep.to_yaml())
     assert load_sweep(saved) == sweep
-    assert sweep.keys == {"algo": "vspo", "group_size": 4, "iterations": 9}
+    assert sweep.keys == {"algo": "vspo", "group_size": 4, "kl_coef": 1e-3, "iterations": 9, "entropy_coef": 1e-5}
     assert sweep.settings(sweep.trials[0]).engine == "torch"
 
 
