@@ -6,8 +6,8 @@ import argparse
 import sys
 import textwrap
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -24,7 +24,7 @@ from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
 from rl_agents.installation import called, version_text
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.flame_graph import flame_graph
-from rl_agents.reporting.outputs import nothing_left
+from rl_agents.reporting.outputs import nothing_left, one_process
 from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
 from rl_agents.reporting.trackers import check_trackers
@@ -87,11 +87,14 @@ def run(argv: Sequence[str]) -> int:
         return report_crash(error, plan.output, show=show, hint=hint)
 
 
-def taken_back(plan: RunPlan) -> AbstractContextManager[None]:
+@contextmanager
+def taken_back(plan: RunPlan) -> Iterator[None]:
     """Remove a new run's folder, or a resumed run's new keys, if bad input ends it before its first iteration."""
     folder = RunFolder(plan.output)
-    output, known = folder.config_file if plan.resumed else plan.output, folder.read_metrics()
-    return nothing_left(output, begun=lambda: any(r["iteration"] and r not in known for r in folder.read_metrics()))
+    with one_process(plan.output) if plan.resumed else nullcontext():
+        output, known = folder.config_file if plan.resumed else plan.output, folder.read_metrics()
+        with nothing_left(output, begun=lambda: any(r["iteration"] and r not in known for r in folder.read_metrics())):
+            yield
 
 
 def plan_new(args: argparse.Namespace) -> RunPlan:
@@ -258,7 +261,8 @@ def _train(plan: RunPlan, interrupts: Interrupts) -> bool:
         progress.note(algo.engine_description)
         if plan.resumed:
             progress.note(f"resumed from {plan.resumed[1] or 'the beginning: there is no checkpoint yet'}")
-        with flame_graph(folder.path / "flame_graph.svg", progress.note) if plan.profile else nullcontext():
+        drawn = flame_graph(folder.path / "flame_graph.svg", progress.note) if plan.profile else nullcontext()
+        with nullcontext() if plan.resumed else one_process(folder.path), drawn:
             done = TrainLoop(algo, folder, progress, interrupts).run()
     finally:
         algo.stop()

@@ -20,7 +20,7 @@ from rl_agents.config.loading import preset_path
 from rl_agents.errors import InputError
 from rl_agents.installation import called
 from rl_agents.interrupts import Interrupts
-from rl_agents.reporting.outputs import nothing_left
+from rl_agents.reporting.outputs import nothing_left, one_process
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.trainer.ray_address import describe_session
 from rl_agents.tuning.sweep import Sweep, load_sweep
@@ -189,7 +189,8 @@ def _tune(plan: SweepPlan, interrupts: Interrupts) -> dict[str, Any]:
     ensure_ray(math.ceil(largest) - 1)
     interrupts.install()
     folder = SweepFolder(plan.output)
-    with ends_with_ray(f"Resume with: {called()} tune --resume {plan.output}"):
+    plan.output.mkdir(parents=True, exist_ok=True)
+    with ends_with_ray(f"Resume with: {called()} tune --resume {plan.output}"), one_process(plan.output):
         problem = run_sweep(plan.sweep, folder, plan.settings, interrupts)
     results = write_results(plan.sweep, folder)
     if problem:

@@ -6,11 +6,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from rl_agents.durable import replace_text
 from rl_agents.errors import InputError
+from rl_agents.store.files import Lock
 
 #: The traceback of a failure. A folder with only this file is free.
 ERROR_LOG = "error.log"
@@ -34,6 +35,19 @@ def check_writable(path: Path, flag: str = "--output") -> None:
         raise InputError(f"{flag} {path}: cannot be written: {reason}") from None
     finally:
         _remove_empty(missing)
+
+
+@contextmanager
+def one_process(folder: Path) -> Iterator[None]:
+    """Hold the lock of a run's or sweep's folder: a second process would remove what the first one writes.
+
+    Raises:
+        InputError: another process holds it.
+    """
+    with ExitStack() as held:
+        with suppress(OSError):  # a shared file system without locks
+            held.callback(Lock(folder / "run", rule="one process at a time").release)
+        yield
 
 
 @contextmanager

@@ -75,7 +75,7 @@ class SweepTrial(tune.Trainable):
             # Tune restarts a failed trial while its previous process may still be ending in the same folder.
             self.folder.path.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(OSError):  # a shared file system without locks
-                self.lock = Lock(self.folder.path / "trial", PREDECESSOR_S, "a trial has one process")
+                self.lock = Lock(self.folder.path / "run", PREDECESSOR_S, "one process at a time")
             complete = self.folder.complete_checkpoints()
             self.start = complete[-1][1] if complete else None
             self.algo = self._algorithm()

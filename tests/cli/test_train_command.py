@@ -111,6 +111,21 @@ def test_resume_after_a_crash_counts_nothing_twice(agents, tmp_path, monkeypatch
     assert summary(out)["episodes"] == 48
 
 
+def test_a_run_that_goes_on_cannot_be_resumed_beside_itself(agents, tmp_path, monkeypatch, capsys) -> None:
+    """It would lose what it wrote since its last checkpoint."""
+    out, train, codes = tmp_path / "run", CoinAgent.train, []
+
+    def resume(agent: CoinAgent):
+        if agent.iteration == 3:
+            codes.append(main(["--resume", str(out)]))
+        return train(agent)
+
+    monkeypatch.setattr(CoinAgent, "train", resume)
+    assert main(["--iterations", "4", "--output", str(out), *KEYS]) == 0
+    assert codes == [2] and "already written to by process" in capsys.readouterr().err
+    assert [r["iteration"] for r in lines(out)] == [0, 1, 2, 3, 4] and (out / "trajectories/000003.jsonl").exists()
+
+
 def test_resume_from_an_older_checkpoint_drops_what_came_after(agents, tmp_path) -> None:
     out = tmp_path / "run"
     assert main(["--iterations", "4", "--output", str(out), *KEYS]) == 0

@@ -73,7 +73,7 @@ def test_a_trial_waits_until_the_process_before_has_ended_and_is_refused_if_it_d
         refused = start(sweep, tmp_path)
     result = refused.train()
     refused.stop()
-    assert result["done"] and f"process {os.getpid()}; a trial has one process" in result["bad_input"]
+    assert result["done"] and f"process {os.getpid()}; one process at a time" in result["bad_input"]
     ending = threading.Timer(1.0, first.stop)
     ending.start()
     second = start(sweep, tmp_path)
