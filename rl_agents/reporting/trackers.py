@@ -231,7 +231,7 @@ class WandbTracker:
     def episodes(self, iteration: int, text: str) -> None:
         """Log a table with one row, before the metrics of the iteration."""
         table = self._wandb.Table(columns=["iteration", "episodes"], data=[[iteration, text]])
-        self._run.log({"eval/episodes": table}, step=iteration)
+        self._run.log({"eval/trajectories": table}, step=iteration)
 
     def close(self, status: str) -> None:
         self._run.finish(exit_code=0 if status == "done" else 1)

@@ -71,7 +71,7 @@ def test_wandb_offline_holds_every_iteration_once(told: Path) -> None:
     )  # fmt: skip
     lines = [line for line in found.stdout.splitlines() if line.startswith("history") and "actor/loss" in line]
     assert [(int(value(line, "_step")), float(value(line, "actor/loss"))) for line in lines] == LOSSES
-    assert sum("eval/episodes" in line for line in lines) == 3
+    assert sum("('eval/episodes', '8" in line and "table-file" in line for line in lines) == 3
     stored = b"".join(file.read_bytes() for file in (told / "wandb").rglob("*") if file.is_file())
     assert b"hidden" not in stored and b"me:word" not in stored
 

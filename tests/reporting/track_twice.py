@@ -16,8 +16,9 @@ def main(folder: Path, names: list[str]) -> None:
         for i in iterations:
             if i % 2 == 0:
                 trackers.episodes(i, f"# after {i}: <b>")
-            evaluated = None if i % 2 else i / 10
-            trackers.write({"iteration": i, "seconds": 3.0, "actor/loss": i * 0.5, "eval/success_rate": evaluated})
+            rate, number = (None, None) if i % 2 else (i / 10, 8.0)
+            evaluated = {"eval/success_rate": rate, "eval/episodes": number}
+            trackers.write({"iteration": i, "seconds": 3.0, "actor/loss": i * 0.5, **evaluated})
         trackers.close(status)
 
 
