@@ -129,7 +129,7 @@ class TrainLoop:
     def advance(self) -> Record:
         """Run one iteration with its evaluation, record and checkpoint; return its record.
 
-        The first call evaluates the policy before training; a call at the end adds a missing last evaluation. If
+        The first call evaluates the policy before training, and a resumed run's adds a missing evaluation. If
         learners are lost, new ones repeat the iterations since the last checkpoint.
 
         Raises:
@@ -164,16 +164,15 @@ class TrainLoop:
         self._tensorboard = TensorBoardLog(self.folder.tensorboard, iteration)
 
     def _advance(self) -> Record:
-        total = self.algo.settings.iterations
-        if self._completed in (0, total) and not self._evaluated(self._completed):
+        total, interval = self.algo.settings.iterations, self.algo.settings.eval_interval
+        if (not self._completed or _due(self._completed, interval, total)) and not self._evaluated(self._completed):
             self._log({"iteration": self._completed, **self._evaluate()})
         if self._completed >= total:
             return self._records[-1]
         record = self._train_one()
         ended = self._monitor(record)
         try:
-            settings = self.algo.settings
-            if settings.eval_episodes and _due(self._completed, settings.eval_interval, total):
+            if self.algo.settings.eval_episodes and _due(self._completed, interval, total):
                 record.update(self._evaluate())
         finally:
             self._log(record)

@@ -174,14 +174,16 @@ def test_a_second_signal_does_not_save_half_an_optimizer_step(agents, tmp_path, 
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["000002"]
 
 
-def test_a_signal_in_the_last_evaluation_is_made_up_for(agents, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("interrupted", [2, 4])
+def test_a_signal_in_an_evaluation_is_made_up_for(agents, tmp_path, monkeypatch, interrupted) -> None:
     out = tmp_path / "run"
-    monkeypatch.setattr(CoinAgent, "signal_in_evaluation", 4)
+    monkeypatch.setattr(CoinAgent, "signal_in_evaluation", interrupted)
     assert main(["--iterations", "4", "--output", str(out), *KEYS]) == 130
     assert "eval/success_rate" not in lines(out)[-1]
     monkeypatch.setattr(CoinAgent, "signal_in_evaluation", None)
     assert main(["--resume", str(out)]) == 0
     assert [r["iteration"] for r in lines(out)] == [0, 1, 2, 3, 4]
+    assert [r["iteration"] for r in lines(out) if "eval/success_rate" in r] == [0, 2, 4]
     assert lines(out)[-1]["rollout/success_rate"] is not None
     assert summary(out)["success_end"] == lines(out)[-1]["eval/success_rate"]
 
