@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ from rl_agents.data.samples import Row, build_samples
 from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, monitor_specs, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.base import task_ids
+from rl_agents.errors import InputError
 from rl_agents.inference.model_shape import context_limit, model_shape, read_config
 from rl_agents.inference.select import resolve_engine
 from rl_agents.learner.learner_group import AgentLearnerGroup, start_learners
@@ -51,7 +53,7 @@ from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.env_runner import TextEnvRunner
 from rl_agents.rollout.tree_search.explorer import Explorer, Order, run_iteration
 from rl_agents.trainer.advantage_pipeline import assign_credit
-from rl_agents.trainer.checkpoint import Counters, restore_run, save_run, write_atomically
+from rl_agents.trainer.checkpoint import STATE, Counters, restore_run, save_run, write_atomically
 from rl_agents.trainer.ray_init import join_session, quiet_libraries
 from rl_agents.trainer.resolve import check_context, resolve
 from rl_agents.trainer.run_store import RunPool
@@ -107,6 +109,18 @@ class AgentConfig(AlgorithmConfig):
         """Run in a single process, without Ray actors: environments, torch engine and learner can be debugged."""
         self.agent.make_local()
         return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the callbacks and the chosen keys, or all keys once they are resolved, as Tune's ``param_space``."""
+        keys, chosen = self.agent.to_dict(), self.agent.explicit
+        own = {name: value for name, value in keys.items() if name in chosen or self.agent.complete}
+        return {"callbacks_class": self.callbacks_class, **own}
+
+    def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
+        """Set what `to_dict` returns, and any other keys of `Settings`; raises as `training`."""
+        rllib = {name: config_dict[name] for name in config_dict if name == "callbacks_class" or name.startswith("__")}
+        self.agent.update({name: value for name, value in config_dict.items() if name not in rllib})
+        return super().update_from_dict(rllib)
 
     def build_algo(self, **kwargs: Any) -> AgentAlgorithm:  # type: ignore[override]
         """Check everything, build the warm-start model if it is requested and missing, and start actors."""
@@ -218,18 +232,22 @@ class AgentAlgorithm(Algorithm):
     @classmethod
     def default_resource_request(cls, config: Any) -> Any:
         """Tune's hook for sweeps of this class: all bundles of a run."""
-        agent = config.agent if isinstance(config, AgentConfig) else AgentConfig().update_from_dict(config).agent
-        return placement(run_bundles(agent))
+        return placement(run_bundles(resolve(cls._asked(config).agent)))
+
+    @classmethod
+    def _asked(cls, config: Any) -> AgentConfig:
+        return config if isinstance(config, AgentConfig) else cls.get_default_config().update_from_dict(config or {})
 
     def __init__(self, config: Any = None, env: Any = None, **kwargs: Any) -> None:
         quiet_libraries()
-        super().__init__(config=config.completed() if isinstance(config, AgentConfig) else config, env=env, **kwargs)
+        super().__init__(config=self._asked(config).completed(), env=env, **kwargs)
 
     @classmethod
     def from_checkpoint(cls, path: Any, *args: Any, **kwargs: Any) -> AgentAlgorithm:
-        """Build an algorithm from a checkpoint folder's own configuration and restore it."""
-        algo = cls.from_settings(restored_settings(Path(path) / "config.yaml"))
-        algo.restore_run_checkpoint(Path(path))
+        """Build an algorithm from a checkpoint's own configuration and restore it (also Ray's `Checkpoint`)."""
+        folder = Path(getattr(path, "path", path))
+        algo = cls.from_settings(restored_settings(folder / "config.yaml"))
+        algo.restore_run_checkpoint(folder)
         return algo
 
     # --- start and stop ---------------------------------------------------------------------------------------------
@@ -532,8 +550,15 @@ class AgentAlgorithm(Algorithm):
     # --- checkpoints, by our own names, RLlib's and Tune's ----------------------------------------------------------
 
     def save_run_checkpoint(self, folder: Path) -> None:
-        """Write a checkpoint, which gets its name when it is complete."""
-        write_atomically(Path(folder), self._fill_checkpoint)
+        """Write a checkpoint, which gets its name when it is complete, in place of an older one.
+
+        Raises:
+            InputError: the folder contains something else.
+        """
+        folder = Path(folder).resolve()  # "." cannot be renamed
+        if folder.exists() and not (folder / STATE).is_file() and (folder.is_file() or any(folder.iterdir())):
+            raise InputError(f"{folder}: contains something other than a checkpoint; choose another folder")
+        write_atomically(folder, self._fill_checkpoint)
         if self.pool is not None:
             self.pool.checkpoint(self.iteration)
 
@@ -575,7 +600,8 @@ class AgentAlgorithm(Algorithm):
         self.restore_run_checkpoint(Path(checkpoint_dir))
 
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
-        """RLlib's name for `save_run_checkpoint`."""
+        """RLlib's name for `save_run_checkpoint`, by default in a new temporary folder."""
+        path = path or Path(tempfile.mkdtemp(), "checkpoint")
         self.save_run_checkpoint(Path(path))
         return str(path)
 

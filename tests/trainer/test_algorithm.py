@@ -97,6 +97,10 @@ def test_engine_and_learner_agree_and_a_checkpoint_is_a_hugging_face_folder_of_i
     weights = policy_weights(algo)
     assert all(torch.equal(tensor, weights[f"lm.{name}"]) for name, tensor in model.state_dict().items())
     assert tokenizer.tokenize("<think> 251 </think> 1A2B") == ["<think>", "251", "</think>", "1A2B"]
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(InputError, match="contains something other than a checkpoint"):
+        algo.save_to_path(tmp_path)
+    assert (tmp_path / "thesis.tex").exists()
     assert not list(tmp_path.rglob("*.pkl")) and not list(tmp_path.rglob("*.bin"))
     with pytest.raises(InputError, match="checkpoint of algo grpo, not ppo"):
         build(beginner_model_dir, algo="ppo").restore_run_checkpoint(tmp_path / "000002")
@@ -136,6 +140,18 @@ def test_broken_environments_end_their_own_episodes(beginner_model_dir: Path) ->
     causes = {t.end_cause.split(":")[0]: t.end_cause for t in algo.last_trajectories}
     assert "the world fell over" in causes.get("env_error", "the world fell over")
     assert all(not t.failed or t.end_cause.startswith("env_") for t in algo.last_trajectories)
+
+
+def test_tune_builds_it_from_a_dictionary(beginner_model_dir: Path, tmp_path: Path) -> None:
+    keys = {**KEYS, "model": str(beginner_model_dir), "algo": "ppo"}
+    space = AgentConfig().environment("guess_numbers", prompt="compact").training(**keys).local().to_dict()
+    with pytest.raises(InputError, match="unknown key 'lrr': did you mean 'lr'"):
+        AgentAlgorithm.default_resource_request({**space, "lrr": 1e-2})
+    assert AgentAlgorithm.default_resource_request({**space, "lr": 1e-2}).bundles == [{"CPU": 1.0}]
+    algo = AgentAlgorithm(config={**space, "lr": 1e-2})
+    assert algo.train()["config"]["lr"] == 1e-2 and (algo.settings.algo, algo.settings.num_env_runners) == ("ppo", 0)
+    assert AgentAlgorithm.from_checkpoint(algo.save(str(tmp_path / "saved")).checkpoint).iteration == 1
+    assert AgentAlgorithm.from_checkpoint(algo.save_to_path()).iteration == 1
 
 
 def test_lora_learns_and_resumes(beginner_model_dir: Path, tmp_path: Path) -> None:
