@@ -195,6 +195,18 @@ def load_mapping(path: str) -> dict[str, Any]:
     return {str(name): value for name, value in data.items()}
 
 
+def load_config(path: Path) -> dict[str, Any]:
+    """Read a run's config.yaml.
+
+    Raises:
+        InputError: as `load_mapping`, or the file was emptied, so that the run would continue with defaults.
+    """
+    data = load_mapping(str(path))
+    if "algo" not in data:
+        raise InputError(f"{path}: damaged: it contains no algo")
+    return data
+
+
 Kind = Literal["recipes", "sweeps"]
 SUFFIXES = (".yaml", ".yml")
 

@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.config import load_mapping
-from rl_agents.config.loading import yaml_text
+from rl_agents.config.loading import load_config, yaml_text
 from rl_agents.durable import replace_text
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import this_build
@@ -220,7 +219,7 @@ def restored_settings(config_file: Path) -> Settings:
     Raises:
         InputError: it is missing or invalid.
     """
-    settings = Settings.restored(load_mapping(str(config_file)))
+    settings = Settings.restored(load_config(config_file))
     if settings.algo not in ALGORITHMS:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
     return settings

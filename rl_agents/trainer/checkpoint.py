@@ -24,8 +24,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from rl_agents.algorithms.base import Memory
-from rl_agents.config import Settings, load_mapping
-from rl_agents.config.loading import yaml_text
+from rl_agents.config import Settings
+from rl_agents.config.loading import load_config, yaml_text
 from rl_agents.config.migration import migrated
 from rl_agents.config.options import keys_of
 from rl_agents.config.sections import ModelKeys
@@ -95,7 +95,7 @@ def restore_run(
         InputError: no complete checkpoint, or one of another algorithm, environment or model.
     """
     state, saved = load_state(folder)
-    config = migrated(load_mapping(str(folder / "config.yaml")))
+    config = migrated(load_config(folder / "config.yaml"))
     for name in ("algo", "env"):
         if config[name] != getattr(settings, name):
             raise InputError(f"{folder}: checkpoint of {name} {config[name]}, not {getattr(settings, name)}")

@@ -219,6 +219,9 @@ def test_resume_refuses_to_become_another_run(agents, tmp_path, capsys) -> None:
         assert main(["--resume", str(out), *flags]) == 2
         error = capsys.readouterr().err
         assert words in error and len(error.splitlines()) == 1
+    (out / "config.yaml").write_text("")
+    assert main(["--resume", str(out), "--iterations", "3"]) == 2
+    assert "config.yaml: damaged: it contains no algo" in capsys.readouterr().err
     assert (out / "metrics.jsonl").read_text() == before
 
 
