@@ -109,7 +109,19 @@ def plan_new(args: argparse.Namespace) -> SweepPlan:
     output = args.output or default_output(f"sweep-{sweep.name}")
     RunFolder.check_free(output)
     plan = SweepPlan(sweep, output.resolve(), resolve_trials(sweep, str(named)))
+    check_comparisons(plan, str(named))
     return with_one_engine(plan, str(named))
+
+
+def check_comparisons(plan: SweepPlan, source: str) -> None:
+    """Raise `InputError` if ASHA would first compare evaluations from before the training."""
+    asha = plan.sweep.asha
+    for settings in plan.settings.values() if asha and plan.sweep.metric.startswith("eval/") else ():
+        if asha and asha.grace < settings.iterations and not 0 < settings.eval_interval <= asha.grace:
+            raise InputError(
+                f"{source}: asha.grace={asha.grace}: trials would be compared before their first evaluation after "
+                f"training, with eval_interval={settings.eval_interval}; set eval_interval={asha.grace}"
+            )
 
 
 def plan_resume(args: argparse.Namespace) -> SweepPlan:

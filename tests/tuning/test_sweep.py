@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rl_agents.cli import main
 from rl_agents.cli.tune import resolve_trials
 from rl_agents.config import load_recipe, parse_assignments
 from rl_agents.config.options import keys_of
@@ -105,6 +106,12 @@ def test_every_trial_is_resolved_before_the_first_begins(tmp_path: Path) -> None
     path = write(tmp_path, "space: {temperature: [1.0, 0.0]}\nset: {env: guess_numbers}\n")
     with pytest.raises(InputError, match=r"sweep\.yaml: trial temperature=0\.0: temperature=0: training needs"):
         resolve_trials(load_sweep(path), str(path))
+
+
+def test_asha_compares_trained_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, "space: {lr: [1.0e-3, 1.0e-2]}\nset: {env: guess_numbers, iterations: 40}\nasha: {}\n")
+    assert main(["tune", str(path), "--local", "--output", str(tmp_path / "out")]) == 2
+    assert "sweep.yaml: asha.grace=10: " in (said := capsys.readouterr().err) and "set eval_interval=10" in said
 
 
 def test_local_contradicts_an_engine(tmp_path: Path) -> None:
