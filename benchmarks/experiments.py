@@ -361,10 +361,11 @@ def asynchrony_cell(args: Namespace) -> Callable[..., Run]:
 
 
 def run_with_tools(slow: bool, **cell: Any) -> Run:
-    from benchmarks.slow_tools import start_session
+    from benchmarks import slow_tools
 
     if slow:
-        start_session(actors=3)
+        slow_tools.install()
+        slow_tools.start_session(actors=3)
     return run_cell(**cell)
 
 

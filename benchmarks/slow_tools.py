@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -18,8 +19,6 @@ import ray
 #: Median and 99th percentile of a step, in seconds.
 MEDIAN_S, SLOWEST_S = 0.2, 5.0
 SIGMA = math.log(SLOWEST_S / MEDIAN_S) / NormalDist().inv_cdf(0.99)
-#: Environment variable, set in the processes of a run with slow tools.
-SWITCH = "RL_AGENTS_SLOW_TOOLS"
 
 
 def latency_s(task: str, seed: int | None, turn: int) -> float:
@@ -30,8 +29,6 @@ def latency_s(task: str, seed: int | None, turn: int) -> float:
 
 
 def install() -> None:
-    if SWITCH not in os.environ:
-        return
     from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
 
     quick_reset, quick_step = GuessNumbersEnv.reset, GuessNumbersEnv.step
@@ -47,15 +44,13 @@ def install() -> None:
     GuessNumbersEnv.reset, GuessNumbersEnv.step = reset, step  # type: ignore[method-assign, assignment]
 
 
-def start_session(actors: int) -> None:
-    """Start Ray with slow tools in all of its workers and in this process."""
-    os.environ[SWITCH] = "1"
-    install()
-    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]  # workers must find this module
+def start_session(
+    actors: int, hook: str = "benchmarks.slow_tools.install", switches: Mapping[str, str] | None = None
+) -> None:
+    """Start Ray and call ``hook`` (here: slow tools) in all of its workers, with environment variables."""
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]  # workers must find the hook's module
+    variables = {**(switches or {}), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     ray.init(
         num_cpus=actors + 1, include_dashboard=False, logging_level="ERROR", log_to_driver=False,
-        runtime_env={
-            "worker_process_setup_hook": "benchmarks.slow_tools.install",
-            "env_vars": {SWITCH: "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        },
+        runtime_env={"worker_process_setup_hook": hook, "env_vars": variables},
     )  # fmt: skip
