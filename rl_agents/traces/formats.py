@@ -32,6 +32,8 @@ FIELDS = (
     *FORMATS, "tools", "id", "trace_id", "uuid", "reward", "task_id", "trial", "expected_action", "expected_answer",
     "response", "metadata", "harness", "system",
 )  # fmt: skip
+#: What follows a task's name in the id of a trace, and is followed by the number of the trial.
+TRIAL = " (trial "
 #: Keys whose values may be JSON text.
 PACKED = ("messages", "tools", "traj", "conversations", "responses_create_params", "expected_action", "metadata")
 #: ShareGPT's speakers -> roles.
@@ -98,7 +100,7 @@ def _read_chat(record: Mapping[str, Any], source: str, tools: tuple[Tool, ...]) 
 def _read_tau_bench(record: Mapping[str, Any], source: str, tools: tuple[Tool, ...]) -> Trace:
     messages, trial = _messages(record["traj"], "traj"), record.get("trial")
     task = record.get("task_id")
-    name = None if task is None else f"{task}" if trial is None else f"{task}/{trial}"
+    name = None if task is None else f"{task}" if trial is None else f"{task}{TRIAL}{trial})"
     return Trace(_name(name, source), source, messages, tools, _reward(record.get("reward")))
 
 

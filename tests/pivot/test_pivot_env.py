@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,14 @@ def test_some_turns_of_a_file_are_split_as_all_are() -> None:
     for chosen in (desk_turns()[::7], desk_turns()[5:900:11]):
         for part, whole in zip(split_by_trace(chosen, 0.2), everything, strict=True):
             assert part and set(part) <= set(whole)
+
+
+def test_trials_of_a_task_are_in_one_set() -> None:
+    names = {turn.trace_id: f"{at // 4} (trial {at % 4})" for at, turn in enumerate(desk_turns())}
+    turns = [replace(turn, trace_id=names[turn.trace_id]) for turn in desk_turns()]
+    tasks = {turn.turn_id: turn.trace_id.split()[0] for turn in turns}
+    train, test = ({tasks[turn] for turn in part} for part in split_by_trace(turns, 0.2))
+    assert train and test and not train & test
 
 
 def test_errors_for_people(tmp_path: Path) -> None:

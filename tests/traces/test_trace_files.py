@@ -128,7 +128,7 @@ def test_a_list_instead_of_lines(tmp_path: Path) -> None:
         "\ufeff" + json.dumps([GOOD, {"traj": GOOD["messages"], "reward": 0.5, "task_id": 7, "trial": 2}], indent=1)
     )
     found = read_traces(file)
-    assert [(trace.trace_id, trace.reward) for trace in found.traces] == [("good", None), ("7/2", 0.5)]
+    assert [(trace.trace_id, trace.reward) for trace in found.traces] == [("good", None), ("7 (trial 2)", 0.5)]
     assert found.traces[1].source.endswith(f":{1 + json.dumps(GOOD, indent=1).count(chr(10)) + 2} (item 2)")
     file.write_text(json.dumps([without("id"), without("id")]))
     assert len({trace.trace_id for trace in read_traces(file).traces}) == 2, "test turns are chosen by trace"

@@ -14,7 +14,9 @@ class PivotOptions(VerifierOptions):
     """Keys of pivot and of its verifier; see docs/algorithms/pivotrl.md."""
 
     pivots: str = key("", "file of `pivot filter` or of an earlier step; empty for the built-in help desk")
-    test_share: float = key(0.1, "share of the traces whose turns are test tasks", ge=0, lt=1)
+    test_share: float = key(
+        0.1, "share of the traces (of the tasks, if they have trials) whose turns are test tasks", ge=0, lt=1
+    )
 
 
 SPEC = EnvSpec(

@@ -12,6 +12,7 @@ from rl_agents.envs.pivot import PivotOptions
 from rl_agents.envs.pivot.desk import desk_turns
 from rl_agents.errors import InputError
 from rl_agents.rewards.verifiers import Verifier, make_verifier, self_check
+from rl_agents.traces.formats import TRIAL
 from rl_agents.traces.turns import Turn
 
 SPLIT_SEED = "pivot-2026"
@@ -60,16 +61,18 @@ def _loaded(stamp: int, options: PivotOptions) -> PivotSet:
 
 
 def split_by_trace(turns: Sequence[Turn], test_share: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split turn ids so that no trace is in both sets. If there is one trace or no share, both sets have all turns.
+    """Split turn ids so that no trace, and no other trial of its task, is in both sets.
 
     A trace's id alone decides, so the pivots of a file are split as all turns are, and imitation of all train turns has
-    not seen the pivots that test. Only if that leaves one set empty, the nearest trace is moved to it.
+    not seen the pivots that test. Only if that leaves one set empty, the nearest trace is moved to it. If there is one
+    trace or no share, both sets have all turns.
     """
-    draws = {trace: uniform_draw(trace, SPLIT_SEED) for trace in dict.fromkeys(turn.trace_id for turn in turns)}
+    tasks = {turn.turn_id: turn.trace_id.partition(TRIAL)[0] for turn in turns}
+    draws = {task: uniform_draw(task, SPLIT_SEED) for task in dict.fromkeys(tasks.values())}
     order = sorted(draws, key=draws.__getitem__)
     count = sum(draw < test_share for draw in draws.values())
     count = min(max(count, 1), len(order) - 1) if test_share else 0
     held_out = set(order[:count])
-    test = tuple(turn.turn_id for turn in turns if turn.trace_id in held_out)
-    train = tuple(turn.turn_id for turn in turns if turn.trace_id not in held_out)
+    test = tuple(turn.turn_id for turn in turns if tasks[turn.turn_id] in held_out)
+    train = tuple(turn.turn_id for turn in turns if tasks[turn.turn_id] not in held_out)
     return (train, test) if held_out else (train, train)
