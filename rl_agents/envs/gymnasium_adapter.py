@@ -20,7 +20,9 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
+from decimal import Decimal
 from functools import lru_cache
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -82,6 +84,8 @@ PREFIX = "gymnasium:"
 FIRST_TEST_SEED = 1_000_000
 DEFAULT_MAX_TURNS = 50
 TEXT_SPACE = spaces.Text(max_length=1 << 20)
+#: What the adapter's `step` returns if the environment's own answer is right.
+STEP = (str, Real | Decimal, bool, bool, Mapping)
 #: Optional parts of an environment that the agent loop uses.
 FORWARDED = ("render_window", "answer_instruction")
 # A colored cell of an ANSI picture; a language model reads brackets more easily than escape codes.
@@ -175,8 +179,9 @@ def make(options: Any, max_turns: int) -> TextEnv:
             replace(entry, order_enforce=False), max_episode_steps=-1, disable_env_checker=True,
             **{**arguments, **options.kwargs},
         )  # fmt: skip
-    if not isinstance(inner.action_space, spaces.Text | spaces.Discrete):
-        raise InputError(f"gymnasium environment {options.id}: actions are {inner.action_space}, not Text or Discrete")
+    space = getattr(inner, "action_space", None)
+    if not isinstance(space, spaces.Text | spaces.Discrete):
+        raise InputError(f"gymnasium environment {options.id}: actions are {space}, not Text or Discrete")
     copies = all(inner.has_wrapper_attr(name) for name in ("snapshot", "restore"))
     adapter = CopyableAdapter if copies else TextAdapter
     return adapter(inner, options, max_turns if entry.max_episode_steps else 0, own(entry, "task_ids") is not None)
@@ -192,7 +197,7 @@ class Shown:
         names: of the allowed actions.
         steps: of the environment so far.
         earned: sum of their rewards.
-        success: the environment's last ``info["success"]``; None if it has none.
+        success: the environment's last ``info["success"]``; None if it has none. The caller refuses what is no flag.
     """
 
     observation: str = ""
@@ -200,7 +205,7 @@ class Shown:
     names: tuple[str, ...] = ()
     steps: int = 0
     earned: float = 0.0
-    success: bool | None = None
+    success: Any = None
 
 
 class TextAdapter(gymnasium.Env[str, str]):
@@ -244,14 +249,7 @@ class TextAdapter(gymnasium.Env[str, str]):
 
     def _began(self, answer: Any, seed: int | None) -> tuple[str, dict[str, Any]]:
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], Mapping):
-            found = (
-                tuple(type(part).__name__ for part in answer) if isinstance(answer, tuple) else type(answer).__name__
-            )
-            reset = inspect.unwrap(type(self.inner.unwrapped).reset).__code__
-            raise InputError(
-                f"gymnasium environment {self.options.id}: {type(self.inner.unwrapped).__name__}.reset "
-                f"({reset.co_filename}:{reset.co_firstlineno}) returned {found}, not (observation, info dict)"
-            )
+            raise self.refusal("reset", answer, "(observation, info dict)")
         observation, info = answer
         if seed is not None:
             self.inner.unwrapped.np_random = np.random.default_rng(seed)
@@ -274,14 +272,26 @@ class TextAdapter(gymnasium.Env[str, str]):
         return then(self.inner.step(parsed), self._stepped)  # type: ignore[no-any-return]
 
     def _stepped(self, answer: Any) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        if not isinstance(answer, tuple) or len(answer) != 5:
+        if not isinstance(answer, tuple) or len(answer) != 5 or not isinstance(answer[4], Mapping):
             return answer  # type: ignore[no-any-return]  # the caller reports what is wrong with it
-        observation, reward, terminated, truncated, info = answer
+        observation, reward, terminated, truncated, info = *answer[:1], *map(_plain, answer[1:4]), answer[4]
         text = self._see(observation, info)
-        steps, earned = self._shown.steps + 1, self._shown.earned + float(reward)
-        self._shown = replace(self._shown, steps=steps, earned=earned, success=info.get("success"))
-        truncated = bool(truncated) or (0 < self.max_steps <= steps and not terminated)
-        return text, float(reward), bool(terminated), truncated, self._info(info, success=self._succeeded())
+        steps, earned = self._shown.steps + 1, self._shown.earned
+        with contextlib.suppress(TypeError, ValueError):  # no number: the caller refuses it, too
+            earned += float(reward)
+        self._shown = replace(self._shown, steps=steps, earned=earned, success=_flag(info.get("success")))
+        truncated = _flag(truncated or (0 < self.max_steps <= steps and not terminated))
+        return text, reward, _flag(terminated or False), truncated, self._info(info, success=self._succeeded())
+
+    def refusal(self, method: str, answer: Any, wanted: str) -> InputError:
+        """Return the error of a method of the user's class that returned ``answer``, with its file and line."""
+        made_by = type(self.inner.unwrapped)
+        found = tuple(type(part).__name__ for part in answer) if isinstance(answer, tuple) else type(answer).__name__
+        code = inspect.unwrap(getattr(made_by, method)).__code__
+        return InputError(
+            f"gymnasium environment {self.options.id}: {made_by.__name__}.{method} "
+            f"({code.co_filename}:{code.co_firstlineno}) returned {found}, not {wanted}"
+        )
 
     def close(self) -> None:
         closed: Any = self.inner.close()  # a coroutine, perhaps
@@ -301,7 +311,8 @@ class TextAdapter(gymnasium.Env[str, str]):
         if observation is None or isinstance(observation, bytes | bytearray):
             return observation
         text = observation if isinstance(observation, str) else self._describe(observation)
-        names = tuple(str(name) for name in info.get("admissible_actions", ()))
+        named = info.get("admissible_actions")
+        names = () if named is None else tuple(map(str, named))
         self._shown = replace(self._shown, observation=text, state=text + _digest(observation), names=names)
         return text
 
@@ -316,9 +327,9 @@ class TextAdapter(gymnasium.Env[str, str]):
         names = list(self._shown.names)
         return {"anchor": self._shown.state, "valid": valid, **info, **more, "admissible_actions": names}
 
-    def _succeeded(self) -> bool:
+    def _succeeded(self) -> Any:
         if self._shown.success is not None:
-            return bool(self._shown.success)
+            return self._shown.success
         bound = self.options.success_return
         return self._shown.earned > 0 if bound is None else self._shown.earned >= bound
 
@@ -359,6 +370,19 @@ class CopyableAdapter(TextAdapter):
         """Continue from a snapshot of this or an equally configured environment."""
         inner, self._shown = state
         self.inner.get_wrapper_attr("restore")(inner)
+
+
+def _plain(value: Any) -> Any:
+    """Return the only item of an array or a tensor; anything else unchanged."""
+    with contextlib.suppress(AttributeError, TypeError, ValueError, RuntimeError):  # several items, or no array
+        return value.item()
+    return value
+
+
+def _flag(value: Any) -> Any:
+    """Return 0 and 1 of any type as bool; anything else, such as a text, unchanged, for the caller to refuse."""
+    value = _plain(value)
+    return bool(value) if isinstance(value, Real) and value in (0, 1) else value
 
 
 def _digest(observation: Any) -> str:
@@ -417,7 +441,11 @@ class ScriptedPlayer:
                 if not isinstance(action, str):
                     raise InputError(f"{self.spec.name}: {self.method}() returned {ascii(action)[:80]}, not a str")
                 dialogue.append((observation, action))
-                observation, _, terminated, truncated, _ = settled(env.step(action))
+                told: Any = settled(env.step(action))
+                if not isinstance(told, tuple) or len(told) != 5 or not all(map(isinstance, told, STEP)):
+                    wanted = "(observation, reward, terminated, truncated, info dict)"
+                    raise env.refusal("step", told, wanted)  # type: ignore[attr-defined]
+                observation, _, terminated, truncated, _ = told
                 if terminated or truncated:
                     break
         return dialogue

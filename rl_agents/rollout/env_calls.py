@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from numbers import Real
 from pathlib import Path
 from types import FrameType
@@ -28,7 +29,7 @@ from rl_agents.queues import Deadline
 
 T = TypeVar("T")
 #: Types of numbers and flags; created once, because building a union takes as long as a check.
-NUMBERS, FLAGS = (float, int, Real, np.bool_), (bool, np.bool_)
+NUMBERS, FLAGS = (float, int, Real, Decimal, np.bool_), (bool, np.bool_)
 #: Pauses between interruptions of code that swallows them, in turn, because the time of its `except` blocks varies.
 RELENTLESS_S = (2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4)
 #: Files that a call passes through before it reaches the environment.

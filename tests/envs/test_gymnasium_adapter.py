@@ -1,11 +1,14 @@
+import random
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from rl_agents.envs.base import env_spec, make_env, read_env_options, task_ids
-from rl_agents.envs.gymnasium_adapter import TextAdapter, adapter_spec, options_of, task_seed
+from rl_agents.envs.gymnasium_adapter import ScriptedPlayer, TextAdapter, adapter_spec, options_of, task_seed
 from rl_agents.errors import InputError
+from rl_agents.rollout.env_calls import EnvFailure, read_step
 
 
 class Door(gymnasium.Env):
@@ -163,6 +166,46 @@ def test_what_reset_does_wrong_is_named_with_the_users_class_and_line() -> None:
     for env.answer in ("ab", np.zeros(2), ("hi", None)):
         with pytest.raises(InputError, match=r"Wrong\.reset \(.*test_gymnasium_adapter\.py:\d+\) returned "):
             TextAdapter(env, options_of("Wrong-v0")()).reset()
+
+
+class Told(gymnasium.Env):
+    observation_space, action_space = spaces.Text(9), spaces.Text(9)
+    answer = None
+
+    def step(self, action):
+        return self.answer
+
+    def demonstrate(self, observation, random):
+        return "a"
+
+    def reset(self, *, seed=None, options=None):
+        return "hi", {}
+
+
+def test_what_step_returns_is_read_as_it_is_or_refused(monkeypatch) -> None:
+    env = TextAdapter(Told(), options_of("Told-v0")())
+    one = np.array([0.5]), np.array(True), None, {"success": np.array([1.0]), "admissible_actions": None}
+    env.inner.answer = ("on", *one)
+    reply = read_step(env.step("a"))
+    assert (reply.reward, reply.terminated, reply.truncated, reply.success) == (0.5, True, False, True)
+    monkeypatch.setattr("rl_agents.envs.gymnasium_adapter.make", lambda options, turns: env)
+    play = ScriptedPlayer(adapter_spec("gymnasium:test/Door-v0"), "demonstrate")
+    for answer, problem in (
+        (("on", "0.5", False, False, {}), "reward is str '0.5'"),
+        (("on", None, False, False, {}), "reward is NoneType"),
+        (("on", 0, "no", False, {}), "terminated is str 'no'"),
+        ((None, 0, False, False, {}), "observation is NoneType"),
+        (("on", 0, False, False, None), "info is NoneType"),
+        (("on", 0, False, {}), "tuple of 4"),
+    ):
+        env.inner.answer = answer
+        with pytest.raises(EnvFailure, match=problem):
+            read_step(env.step("a"))
+        with pytest.raises(InputError, match=r"Told\.step \(.*test_gymnasium_adapter\.py:\d+\) returned "):
+            play("seed-0", random.Random(0), None)
+    env.inner.answer = ("on", 0, False, False, {"success": 0.3})
+    with pytest.raises(EnvFailure, match=r"info\['success'\] is float 0\.3"):
+        read_step(env.step("a"))
 
 
 def test_states_that_differ_in_the_middle_of_an_array_are_two() -> None:
