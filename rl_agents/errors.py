@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import inspect
+import math
 import sysconfig
 import traceback
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 _FOLDERS = (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib")), str(Path(__file__).parent))
 #: Beginnings of the files that are not a user's: Python's, those of installed packages, and ours.
@@ -52,6 +55,25 @@ def place_of(error: BaseException, callers: Collection[str] = ()) -> str:
 def described(error: BaseException, callers: Collection[str] = ()) -> str:
     """Return the type, the message and the place (`place_of`) of an error in a user's code."""
     return f"{type(error).__name__}: {error}{place_of(error, callers)}"
+
+
+def number_from(function: Callable[..., Any], value: Any, least: float = -math.inf, most: float = math.inf) -> float:
+    """Return what a user's function returned as a number.
+
+    Raises:
+        ValueError: it is no finite number from ``least`` to ``most``; the message has the function's file and line.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        number = math.nan
+    if math.isfinite(number) and least <= number <= most:
+        return number
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    name = getattr(function, "__name__", type(function).__name__)
+    place = f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
+    wanted = f"a number from {least:g} to {most:g}" if math.isfinite(most) else "a finite number"
+    raise ValueError(f"{name}() returned {ascii(value)[:80]}, not {wanted}{place}")
 
 
 @contextmanager

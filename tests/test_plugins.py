@@ -19,7 +19,7 @@ import yaml
 
 from rl_agents import plugins
 from rl_agents.algorithms import ALGORITHMS, KEYS, Settings
-from rl_agents.background import wait
+from rl_agents.background import at_once, wait
 from rl_agents.cli import main
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.envs import base
@@ -170,6 +170,14 @@ async def thanked(trajectory):
 @agent("own-asker", "asks once")
 async def ask(task, client):
     return 1.0
+
+@reward("own-wrapped", "a plain function that returns a coroutine, as decorators do")
+def wrapped(trajectory):
+    return thanked(trajectory)
+
+@judge("own-wrapped", "the same")
+def wrapped_judge(reading, asked):
+    return wrapped(type("Trajectory", (), {"task_id": reading.answer}))
 """
 
 
@@ -192,7 +200,7 @@ def test_own_judges(folder: Path) -> None:
     word = make_judge(Settings.from_dict({"plugins": ["own"], "judge": "own-word"}))
     readings = [Reading((), answer, True, (), "?", ()) for answer in ("oh yes", "no")]
     assert [wait(word.verdict(reading)) for reading in readings] == [1.0, 0.0] and not word.remote
-    with pytest.raises(JudgeError, match="judge own-word returned 2, not a number from 0 to 1"):
+    with pytest.raises(JudgeError, match=r"judge own-word: .*word\(\) returned 2, not a number from 0 to 1 \(own"):
         wait(word.complete(readings[0]))
     patient = make_judge(Settings.from_dict({"judge": "own-patient"}))
     with pytest.raises(JudgeError, match="judge own-patient: TimeoutError: nobody is there"):
@@ -200,6 +208,8 @@ def test_own_judges(folder: Path) -> None:
     assert patient.remote, "asked for all answers side by side, and while others play"
     long = base.make_env("long_form_qa", {"judge": "own-patient", "prompt": "compact"})
     long.reset(seed=0)
+    wrapped = make_judge(Settings.from_dict({"judge": "own-wrapped"}))
+    assert at_once(wrapped.verdict(replace(readings[0], answer="0"))) == 0.25
     with pytest.raises(JudgeError, match="nobody is there"):
         base.synchronous(long).step("<answer> No . </answer>")
 
@@ -207,15 +217,20 @@ def test_own_judges(folder: Path) -> None:
 def test_own_rewards(folder: Path) -> None:
     """A coroutine is awaited, and a score that is no finite number fails its episode instead of the weights."""
     (folder / "own.py").write_text(OWN)
-    own = make_reward(Settings.from_dict({"plugins": ["own"], "reward": "own-thanks"}))
+    own, wrapped = (
+        make_reward(Settings.from_dict({"plugins": ["own"], "reward": name})) for name in ("own-thanks", "own-wrapped")
+    )
     step = Step([1], [2], [0.0], 0, "stop", "", "", "", reward=1.0)
     played = [Trajectory(name, 0, 0, 0, [replace(step), replace(step)]) for name in "012"]
     own.apply(played)
     assert own.waits and [step.reward for step in played[0].steps] == [0.0, 0.25] and not played[0].failed
     assert [t.end_cause for t in played[1:]] == [
-        "judge_error: reward own-thanks: ValueError: it returned nan, not a finite number",
+        "judge_error: reward own-thanks: ValueError: thanked() returned 'nan', not a finite number (own.py:24)",
         "judge_error: reward own-thanks: KeyError: '2' (own.py:27)",
     ]
+    again = [Trajectory("0", 0, 0, 0, [replace(step), replace(step)])]
+    wrapped.apply(again)
+    assert again[0].episode_return == 0.25 and not wrapped.waits
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,7 @@ from rl_agents import plugins
 from rl_agents.background import at_once, together, wait
 from rl_agents.config import Settings
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.errors import described, unknown
+from rl_agents.errors import described, number_from, unknown
 from rl_agents.rewards.prs import ProgressiveReward
 
 
@@ -69,9 +68,9 @@ class ScoredReward(EnvironmentReward):
     async def _apply(self, trajectory: Trajectory) -> None:
         try:
             answer = self.score(trajectory)
-            score = float(await answer if inspect.iscoroutine(answer) else answer)
-            if not math.isfinite(score):
-                raise ValueError(f"it returned {score}, not a finite number")
+            if inspect.iscoroutine(answer):  # of a plain function, such as a decorator's, if that was not known
+                answer = await answer if self.waits else wait(answer)
+            score = number_from(self.score, answer)
         except Exception as error:
             trajectory.failed, trajectory.end_cause = True, f"judge_error: reward {self.name}: {described(error)}"
             return

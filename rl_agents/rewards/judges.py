@@ -18,7 +18,8 @@ from functools import partial
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 from rl_agents import plugins
-from rl_agents.errors import InputError, described, unknown
+from rl_agents.background import wait
+from rl_agents.errors import InputError, described, number_from, unknown
 from rl_agents.rewards.grounding import conciseness, grounded_share, stated_share
 from rl_agents.rewards.reading import Reading
 from rl_agents.rewards.wording import normalize_answer
@@ -383,12 +384,11 @@ class FunctionJudge:
     async def _judged(self, reading: Reading, asked: Asked) -> float:
         try:
             answer = self.function(reading, asked)
-            score = float(await answer if inspect.iscoroutine(answer) else answer)
+            if inspect.iscoroutine(answer):  # of a plain function, such as a decorator's, if that was not known
+                answer = await answer if self.remote else wait(answer)
+            return number_from(self.function, answer, 0, 1)
         except Exception as error:
             raise JudgeError(f"judge {self.name}: {described(error)}") from error
-        if not 0.0 <= score <= 1.0:
-            raise JudgeError(f"judge {self.name} returned {score:g}, not a number from 0 to 1")
-        return score
 
 
 def judge(name: str, summary: str) -> Callable[[Judging], Judging]:

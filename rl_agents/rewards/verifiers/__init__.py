@@ -13,7 +13,7 @@ from typing import Any
 
 from rl_agents import plugins
 from rl_agents.config.options import key
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import InputError, number_from, unknown
 from rl_agents.rewards.judges import OpenAIJudge
 from rl_agents.rewards.verifiers.base import (
     EquivalenceJudge,
@@ -182,9 +182,7 @@ class FunctionVerifier:
         return self._verdict(await scored)
 
     def _verdict(self, scored: Any) -> Verdict:
-        score = float(scored)
-        if not 0.0 <= score <= 1.0:
-            raise ValueError(f"verifier {self.name} returned {scored!r}, not a number from 0 to 1")
+        score = number_from(self.function, scored, 0, 1)
         return Verdict(score, f"{self.name}: {score:g}")
 
 
