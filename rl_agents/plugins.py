@@ -62,10 +62,7 @@ def _load(name: str, origin: str) -> None:
         return
     _loading.append(origin)
     try:
-        home = own_module(module, origin)
-        file = Path(getattr(home, "__file__", None) or name)
-        if name.endswith(".py") and Path(name).is_file() and not file.samefile(name):
-            raise InputError(f"{origin}: the module name {module} is taken by {file}: rename the file")
+        own_module(name, origin)
     finally:
         _loading.remove(origin)
     _loaded.add(module)
@@ -125,7 +122,7 @@ def own_module(module: str, wanted: str) -> Any:
     Raises:
         InputError: it does not exist or cannot be imported; the message names the line.
     """
-    module, folder = _module_name(module), os.getcwd()
+    name, module, folder = module, _module_name(module), os.getcwd()
     with _looking:
         if folder not in sys.path and "" not in sys.path:
             sys.path.append(folder)  # at the end, so that a file here does not replace an installed module
@@ -147,6 +144,10 @@ def own_module(module: str, wanted: str) -> Any:
     except (Exception, SystemExit) as error:
         failed = described(error, (__file__,))
         raise InputError(f"{wanted}: module {module} cannot be imported: {failed}") from error
+    if name.endswith(".py") and Path(name).is_file():
+        file = getattr(home, "__file__", None)
+        if not file or Path(file).read_bytes() != Path(name).read_bytes():  # not their paths: Ray sends copies
+            raise InputError(f"{wanted}: the module name {module} is taken by {file or 'Python'}: rename {name}")
     _remember(module.partition(".")[0])
     return home
 

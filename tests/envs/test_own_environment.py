@@ -220,6 +220,7 @@ def test_a_line_and_exit_code_2(folder: Path, capsys: pytest.CaptureFixture[str]
     write(folder, "@staticmethod\ndef task_ids(split): return {}[split]", "tasks")
     write(folder, "def __init__(self): raise ValueError('no data')", "raising")
     write(folder, "max_turns = -3", "endless")
+    write(folder, "", "random")
     before = {path.name for path in folder.iterdir()}
     for name, problem in (
         ("gymnasium:mine:Mien", "registers no environment 'Mien' and has no class of that name; it has: Lost-v0, Mine"),
@@ -228,6 +229,7 @@ def test_a_line_and_exit_code_2(folder: Path, capsys: pytest.CaptureFixture[str]
         ("gymnasium:tasks:Mine", "task_ids('train') failed: KeyError: 'train' (tasks.py:12)"),
         ("gymnasium:raising:Mine", "cannot be created: ValueError: no data (raising.py:11)"),
         ("gymnasium:endless:Mine", "Mine.max_turns=-3: must be at least 0"),
+        ("gymnasium:random.py:Mine", f"the module name random is taken by {random.__file__}: rename random.py"),
         ("mine:Mine", "unknown environment 'mine:Mine': did you mean 'gymnasium:mine:Mine'?"),
     ):
         assert main(["--local", "--env", name, "--set", "model=m"]) == 2
