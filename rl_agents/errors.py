@@ -28,6 +28,10 @@ class NoPlayer(InputError):
         super().__init__(f"environment {env} has no scripted player, so no warm-start model: set model=DIR{hint}")
 
 
+class NoTasks(InputError):
+    """The environment lists no tasks of a split."""
+
+
 class EpisodesFail(RuntimeError):
     """Too many episodes fail, and would fail again; the message says how many, and why."""
 

@@ -19,7 +19,7 @@ from rl_agents.background import settled
 from rl_agents.config.options import read_options
 from rl_agents.envs.gymnasium_adapter import PREFIX, adapter_spec, players_starter
 from rl_agents.envs.spec import EnvSpec, StarterSpec, TextEnv
-from rl_agents.errors import InputError, NoPlayer, unknown
+from rl_agents.errors import InputError, NoPlayer, NoTasks, unknown
 from rl_agents.plugins import claim
 
 #: The order of listings; other environments follow.
@@ -160,7 +160,7 @@ def task_ids(name: str, split: str, options: Mapping[str, Any]) -> list[str]:
         raise InputError(f"unknown split '{split}': valid: test, train")
     tasks: list[str] = _part(spec, "tasks", "task_ids")(split, read_env_options(spec, options))
     if not tasks:
-        raise InputError(f"environment {name} has no {split} tasks with options {dict(options)}")
+        raise NoTasks(f"environment {name} has no {split} tasks with options {dict(options)}")
     return tasks
 
 

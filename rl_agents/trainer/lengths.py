@@ -22,7 +22,7 @@ from typing import Any, cast
 from rl_agents.chat.template import ContextPolicy, Dialogue
 from rl_agents.config import Settings, context_window
 from rl_agents.envs.base import TextEnv, env_spec, read_env_options, starter_spec, task_ids
-from rl_agents.errors import InputError
+from rl_agents.errors import InputError, NoTasks
 from rl_agents.inference.base import Engine
 from rl_agents.interrupts import event_loop
 from rl_agents.rollout.env_calls import EnvFailure, read_reset, read_step
@@ -248,12 +248,17 @@ def _summary(settings: Settings, read: Sequence[_Reading], garbled: Sequence[_Re
 
 
 def _sample(settings: Settings) -> list[str]:
-    """Return tasks spread over both task sets, alternating, so that any beginning of the list is a sample."""
+    """Return tasks spread over both task sets, alternating, so that any beginning of the list is a sample.
+
+    Raises:
+        NoTasks: of a split that the run needs.
+    """
     both = []
     for split in ("train", "test"):
-        tasks = task_ids(settings.env, split, settings.env_options)
-        spread = tasks[:: max(1, 2 * len(tasks) // TASKS)][: TASKS // 2]
-        both.append(random.Random(0).sample(spread, len(spread)))
+        with contextlib.suppress(*[NoTasks] if split == "test" and not settings.eval_episodes else ()):
+            tasks = task_ids(settings.env, split, settings.env_options)
+            spread = tasks[:: max(1, 2 * len(tasks) // TASKS)][: TASKS // 2]
+            both.append(random.Random(0).sample(spread, len(spread)))
     return [task for pair in zip_longest(*both) for task in pair if task is not None]
 
 

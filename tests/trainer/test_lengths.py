@@ -154,6 +154,13 @@ def test_a_broken_environment_cannot_be_measured(model: Path, monkeypatch: pytes
         resolved(model)
 
 
+def test_only_a_run_with_evaluations_needs_test_tasks(model: Path) -> None:
+    no_tests: dict[str, Any] = {"env": "gymnasium:FrozenLake-v1", "env.test_tasks": 0}
+    assert resolved(model, **no_tests, eval_episodes=0).max_model_len
+    with pytest.raises(InputError, match="FrozenLake-v1 has no test tasks with"):
+        resolved(model, **no_tests)
+
+
 def test_a_cpu_engine_has_room_for_one_context(model: Path) -> None:
     def cache(length: int, **keys: Any) -> Any:
         settings = EngineSettings(str(model), "vllm", max_model_len=length, **keys)
