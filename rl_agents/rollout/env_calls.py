@@ -260,6 +260,9 @@ def _json(name: str, messages: Any, other: str, items: Any, write: Callable[[Any
     for key, value in ((name, messages), (other, items)):
         if not isinstance(value, Sequence) or not all(isinstance(item, Mapping) for item in value):
             raise EnvFailure(f"env_garbage: info['{key}'] is {_shown(value)}, not a list of dicts")
+    for message in messages:  # a template would render it as an empty message
+        if "role" not in message or not {"content", "tool_calls"} & message.keys():
+            raise EnvFailure(f"env_garbage: info['{name}'] has {_shown(message)}, without role, or without content")
     try:
         return _text(write(messages, items), f"info['{name}']")
     except (TypeError, ValueError) as error:

@@ -150,6 +150,7 @@ def test_messages_that_are_none_end_the_episode() -> None:
         ("hello", [], "info['messages'] is str 'hello', not a list of dicts"), ([3], [], "not a list of dicts"),
         ([{**user, "content": b"x"}], [], "is not JSON"), ([user], [float("nan")], "info['tools'] is list"),
         ([{**user, "content": "\ud800"}], [], "not valid Unicode"),
+        ([{"role": "user", "text": "x"}], [], "without role, or without content"),
     ):  # fmt: skip
         with pytest.raises(EnvFailure, match="env_garbage") as caught:
             read_reset(("x", {"messages": messages, "tools": tools}))
