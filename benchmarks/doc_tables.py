@@ -115,9 +115,16 @@ def everywhere() -> str:
     return markdown(("environment", "start", "grpo", "steppo", "CPU-s a run (grpo)"), rows)
 
 
+def env_runners() -> str:
+    from benchmarks.env_runner_curve import table  # imports Ray
+
+    return table(load("env_runner_curve")["lines"])
+
+
 #: Name in the mark -> function that makes the table.
 TABLES: Mapping[str, Callable[[], str]] = {
     **MODELS,
+    "env runners": env_runners,
     "every environment": everywhere,
     "family": Table(GROUPS, {"family": ()}),
     "vspo": Table((*GROUPS, "updates to 0.70"), {"vspo": ()}),

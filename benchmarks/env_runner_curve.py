@@ -90,7 +90,7 @@ def main() -> None:
             "algo": "grpo",
             "env": "guess_numbers",
             "model": model,
-            "tasks_per_iteration": args.groups,
+            "tasks_per_iteration": 16,
             "max_turns": 4,
         }
         for step_s in (0.0, BUSY_S):
