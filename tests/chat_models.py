@@ -1,7 +1,5 @@
 """Chat model folders: a tiny Qwen3 and a byte-level tokenizer with a chat template and tools."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Byte-level tokenizers with the chat templates of two model families, trained on a few lines."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers

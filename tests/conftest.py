@@ -3,8 +3,6 @@
 Helpers that several folders import are ``tests/NAME.py`` or ``FOLDER.NAME``: this folder is on the path (pyproject).
 """
 
-from __future__ import annotations
-
 import gc
 import os
 

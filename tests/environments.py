@@ -1,7 +1,5 @@
 """Environments and players created with keyword arguments."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Episodes of the agent loop, whose user errors are raised."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rl_agents.errors import InputError

@@ -1,7 +1,5 @@
 """A real vLLM server in its own process: a judge that always answers with one word."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

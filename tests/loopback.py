@@ -1,7 +1,5 @@
 """A scripted HTTP server on this machine: thousands of real connections, delays, errors and dropped connections."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

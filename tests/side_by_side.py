@@ -5,8 +5,6 @@ servers of their own; all three begin at once, as they take longest and wait the
 whoever is idle. The first process compiles the tests, and the others read what it has written.
 """
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """The background event loop: blocking and awaiting callers, cancellation, shared answers."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """The files in clusters/ against what reads them: KubeRay's schema, Ray's launcher, Ray Serve, bash."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

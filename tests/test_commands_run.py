@@ -3,8 +3,6 @@
 As printed, by a shell in a folder that looks like a checkout, with words added that only make it small.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -305,9 +303,7 @@ def entries(line: str, table: Sequence[str] | Mapping[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_commands_of_a_page_run_in_their_order(
-    page: Path, shell: Shell, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_of_a_page_run_in_their_order(page: Path, shell: Shell, capsys) -> None:
     lines = commands_in(page.read_text(encoding="utf-8"))
     for line in lines:
         if not entries(line, NOT_HERE) and all(IF[entry] for entry in entries(line, IF)):

@@ -1,7 +1,5 @@
 """Code blocks of the documentation: Python compiles and its imports from here exist; JSON and YAML parse."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import json

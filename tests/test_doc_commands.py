@@ -1,7 +1,5 @@
 """Command lines in the documentation: their commands, flags, keys, recipes, targets and benchmarks exist."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Links in the documentation have targets, and every page is reachable from docs/README.md."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

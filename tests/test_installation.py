@@ -1,7 +1,5 @@
 """The package's location, the command that started it, and installation hints."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tomllib

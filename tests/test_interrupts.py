@@ -1,7 +1,5 @@
 """Signals inside an event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

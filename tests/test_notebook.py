@@ -1,7 +1,5 @@
 """The tour's notebook: its cells run in order, and the agent improves."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,7 @@ NOTEBOOK = Path(__file__).parents[1] / "docs" / "examples" / "tour.ipynb"
 pytestmark = pytest.mark.rllib
 
 
-def test_the_tour(
-    beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_tour(beginner_model_dir, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("MPLBACKEND", "agg")
     monkeypatch.chdir(tmp_path)
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))

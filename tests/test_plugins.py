@@ -1,7 +1,5 @@
 """Modules of the user's own: the files of docs/examples/plugins, and errors."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil
@@ -246,9 +244,7 @@ def test_own_rewards(folder: Path) -> None:
         ),
     ],
 )
-def test_wrong_verifiers_judges_and_agents(
-    words: str, near: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_verifiers_judges_and_agents(words: str, near: str, folder: Path, capsys) -> None:
     (folder / "own.py").write_text(OWN)
     assert main(["--import", "own", "--local", *words.split()]) == 2
     error = capsys.readouterr().err

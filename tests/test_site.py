@@ -1,7 +1,5 @@
 """The documentation builds as a site: strictly, with its reference, and without requests to other servers."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -1,8 +1,6 @@
 """Processes start with as little CPU as they can; what engine actors import is in
 ``tests/inference/test_engines.py``."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

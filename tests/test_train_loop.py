@@ -1,7 +1,5 @@
 """A run that ends in its episodes or engines leaves a checkpoint of the last whole iteration."""
 
-from __future__ import annotations
-
 import io
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The wheel is complete: built, installed into its own folder, and run without the repository."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Models of a few thousand parameters with random weights, the same ones for the same seed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What tests compare of runs: metrics without times, and weights."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """vLLM's OpenAI server on a model that always says one word: ``python vllm_server.py FOLDER WORD PORT``."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

@@ -1,7 +1,5 @@
 """What follows what in plain dialogues whose steps come in any order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

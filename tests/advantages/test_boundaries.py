@@ -1,7 +1,5 @@
 """What a mutation of credit's code showed to be untested: double precision everywhere, and the exact boundaries."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Values of chains against algebra."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Trees of calls: one by hand, random ones, and credit over them by plain recursion."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

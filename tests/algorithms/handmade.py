@@ -1,7 +1,5 @@
 """Episodes written by hand, and the advantages that a recipe gives their steps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

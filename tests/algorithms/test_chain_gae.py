@@ -1,7 +1,5 @@
 """chain-gae: its numbers by hand, names of states, trees of calls, and what it remembers when."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -294,9 +292,7 @@ SOLVED: dict[str, Any] = {"success_replay": 2, "tasks_per_iteration": 16}
     ],
     ids=["one behind", "corrected"],
 )
-def test_a_resumed_run_learns_from_the_same_episodes_again(
-    beginner_model_dir: Path, tmp_path: Path, keys: dict[str, Any]
-) -> None:
+def test_a_resumed_run_learns_from_the_same_episodes_again(beginner_model_dir, tmp_path, keys: dict[str, Any]) -> None:
     """Equal bit for bit, and the pool names what was learned from again without holding it twice."""
     whole = build(beginner_model_dir, **SOLVED, **keys)
     whole.open_pool(tmp_path / "pool.sqlite")
@@ -352,9 +348,7 @@ def test_rollout_metrics_are_of_new_episodes_alone(beginner_model_dir: Path) -> 
 
 
 @pytest.mark.parametrize("old", ["engine", "learner"])
-def test_the_ratio_of_what_comes_again_is_against_the_policy_that_sampled_it(
-    beginner_model_dir: Path, old: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_ratio_of_what_comes_again_is_against_the_policy_that_sampled_it(beginner_model_dir, old, monkeypatch):
     """One large step in between: the ratio of the old tokens is what it made of them; that of the new ones is 1."""
     algo = build(beginner_model_dir, **SOLVED, lr=3e-3, old_logprobs=old, rollout_correction="none")
     seen: list[tuple[list[Row], list[Trajectory]]] = []

@@ -1,7 +1,5 @@
 """Golden numbers of the methods through their recipes, in both row layouts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from algorithms.handmade import credited, episode, per_step, settings_of, with_values

@@ -1,7 +1,5 @@
 """Every recipe file loads, says nothing without effect, and resolves where its environment is registered."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

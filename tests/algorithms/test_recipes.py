@@ -1,7 +1,5 @@
 """What every recipe must keep: its keys, its documentation, its configuration."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

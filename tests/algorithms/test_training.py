@@ -1,7 +1,5 @@
 """Every algorithm for real: one iteration on guess_numbers; DAPO's retries; an algorithm in one file."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path
@@ -52,9 +50,7 @@ def test_one_iteration_moves_the_weights(beginner_model_dir: Path, name: str) ->
 
 
 @pytest.mark.parametrize(("keys", "clipped"), [({}, True), ({"old_logprobs": "learner", "top_p": 0.95}, False)])
-def test_narrow_clips_in_bfloat16_before_the_first_step(
-    beginner_model_dir: Path, keys: dict[str, Any], clipped: bool
-) -> None:
+def test_narrow_clips_in_bfloat16_before_the_first_step(beginner_model_dir, keys, clipped) -> None:
     algo = build(beginner_model_dir, "gspo", dtype="bfloat16", clip_low=3e-4, clip_high=4e-4, **keys)
     metrics = algo.train()["agent"]
     algo.stop()

@@ -1,7 +1,5 @@
 """Credit over trees of calls: the worked example of docs/algorithms/steppo.md, chains, and random trees."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from algorithms.call_trees import (

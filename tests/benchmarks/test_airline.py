@@ -1,7 +1,5 @@
 """The calls of tau-bench's airline agent: who reads the dialogue is right, and nothing else earns a reward."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator

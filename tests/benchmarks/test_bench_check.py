@@ -1,7 +1,5 @@
 """Runs stay within the work budgets of benchmarks/results/budget.json, and the check can fail."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -30,9 +28,7 @@ def test_every_case_works_and_shares_what_it_should(found: dict[str, Counts]) ->
         assert found[shared]["prefill_tokens"] == found[flat]["prefill_tokens"]
 
 
-def test_a_lower_budget_fails_and_says_how_to_accept(
-    found: dict[str, Counts], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lower_budget_fails_and_says_how_to_accept(found: dict[str, Counts], tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(bench_check, "measure_all", lambda: found)  # measured once for all tests of this file
     file = tmp_path / "budget.json"
     assert bench_check.main(["--record", "--budget", str(file)]) == 0

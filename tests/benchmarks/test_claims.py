@@ -1,7 +1,5 @@
 """docs/research/claims.md equals the output of benchmarks/claims; its intervals and verdicts follow its rules."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

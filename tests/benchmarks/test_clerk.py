@@ -1,7 +1,5 @@
 """The tool task: whoever looks up and adds is right, and nothing else earns a reward."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The docs' tables equal those made from the result files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

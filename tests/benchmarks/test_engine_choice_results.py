@@ -1,7 +1,5 @@
 """``engine=auto`` follows the measurements: it picks torch only for model and context sizes where torch was faster."""
 
-from __future__ import annotations
-
 import json
 
 from benchmarks.engine_choice import ENVS

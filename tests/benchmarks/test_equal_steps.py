@@ -1,7 +1,5 @@
 """docs/research/equal-steps.md is what the results on file say, and its tasks are what they claim to be."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The exact worlds: values worked by hand, gradients against differences, samplers against probabilities."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from algorithms.handmade import per_step, settings_of
@@ -56,9 +54,7 @@ def played(world: World, steps: Steps) -> list[Trajectory]:
     ("name", "imitate", "iterations", "lam", "corrected"),
     [("slippery", 0.0, 3, 0.95, 0.0), ("key-door", 0.3, 7, 0.95, 0.0), ("key-door", 0.3, 7, 0.7, 2.0)],
 )
-def test_the_chain_as_critic_is_that_of_the_algorithm(
-    name: str, imitate: float, iterations: int, lam: float, corrected: float
-) -> None:
+def test_the_chain_as_critic_is_that_of_the_algorithm(name, imitate, iterations, lam, corrected) -> None:
     """The advantages of episodes, and of replayed successes from the last four iterations, are equal."""
     world = WORLDS[name]()
     sampler = Sampler(world, policy(world, world.weights[None]), np.random.default_rng(0))

@@ -1,7 +1,5 @@
 """Experiments: a second command continues a grid from its result file; wrong names are refused."""
 
-from __future__ import annotations
-
 import json
 from argparse import Namespace
 

@@ -1,7 +1,5 @@
 """The simulation of many engines, at a size of seconds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """docs/research/speed.md and its appendix match the result files."""
 
-from __future__ import annotations
-
 from benchmarks import speed_page
 from benchmarks.vs_trl import __main__ as vs_trl
 

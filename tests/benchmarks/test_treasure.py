@@ -1,7 +1,5 @@
 """The treasure game: who plays it wins it, and nothing else does."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The text that templates render between two answers: tool results and several messages, in any context."""
 
-from __future__ import annotations
-
 import pytest
 from chat_tokenizers import byte_level
 from gateway.models import QWEN_TOOLS

@@ -1,7 +1,5 @@
 """What a server accepts from clients, and a trace does not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

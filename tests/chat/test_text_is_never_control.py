@@ -1,7 +1,5 @@
 """Text of environments, tools and users never becomes a special token, whatever it spells and at any position."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tool calls and thoughts by family: recorded answers, the templates that TRL ships, vLLM's parsers."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

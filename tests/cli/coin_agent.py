@@ -1,7 +1,5 @@
 """A minimal learner: a biased coin whose probability of heads rises with every iteration."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Unreadable files: the one-line error names the file, the line and the reason."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

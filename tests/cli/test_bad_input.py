@@ -1,7 +1,5 @@
 """Bad input: exit code 2, one line on stderr, nothing written."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import sys

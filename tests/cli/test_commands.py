@@ -1,7 +1,5 @@
 """list, eval and doctor, and how `main` handles the exceptions that they raise."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Seeded mutations of command lines, recipes and data files: always one line and exit code 2, never a traceback."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`run.py model`: errors are one line and leave no files; the written model equals the file's weights."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Exit code 2 leaves no output folder that neither a new run nor --resume could use."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The play command on real environments."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

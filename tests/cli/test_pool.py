@@ -1,7 +1,5 @@
 """``run.py pool``: reading and exports; every error is one line with exit code 2."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 

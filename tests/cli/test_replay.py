@@ -1,7 +1,5 @@
 """Replays of small real runs: bit-equal, also with streaming; a modified record is named."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -53,9 +51,7 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("keys", RUNS.values(), ids=RUNS.keys())
-def test_learning_again_gives_the_same_weights(
-    beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: list[str]
-) -> None:
+def test_learning_again_gives_the_same_weights(beginner_model_dir, tmp_path, capsys, keys: list[str]) -> None:
     iterations = 3 if "async_level=2" in keys else 2
     folder = train(beginner_model_dir, tmp_path / "run", *keys, iterations=iterations)
     capsys.readouterr()
@@ -66,9 +62,7 @@ def test_learning_again_gives_the_same_weights(
     assert "credit equal" in out
 
 
-def test_a_stream_is_replayed_with_the_groups_that_it_took(
-    ray_session: None, beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stream_is_replayed_with_the_groups_that_it_took(ray_session, beginner_model_dir, tmp_path, capsys) -> None:
     """With dynamic sampling some groups are skipped; the pool has the learner's batches in their order.
 
     The engine is in the env runner's process, which a replay does not have.
@@ -114,9 +108,7 @@ def test_what_the_learner_made_of_every_token_is_written(run: Path, capsys: pyte
     assert main(["replay", str(run), "--tokens"]) == 2 and "tokens.sqlite: " in capsys.readouterr().err
 
 
-def test_a_resumed_run_is_replayed_as_it_went_on(
-    beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_resumed_run_is_replayed_as_it_went_on(beginner_model_dir, tmp_path, capsys) -> None:
     keys = ["algo=ppo", "critic_warmup=1", "kl_in_reward_coef=0.1"]
     folder = train(beginner_model_dir, tmp_path / "run", *keys, iterations=2)
     assert main(["--resume", str(folder / "checkpoints" / "000002"), "--iterations", "3", "--set", "lr=1e-3"]) == 0
@@ -131,9 +123,7 @@ def test_a_resumed_run_is_replayed_as_it_went_on(
     assert " to 0.001 when the run was resumed" in error and "; replay 0:2 and 2:3" in error
 
 
-def test_what_credit_remembers_comes_from_the_checkpoint_and_is_compared(
-    beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_credit_remembers_comes_from_the_checkpoint_and_is_compared(beginner_model_dir, tmp_path, capsys) -> None:
     """Solved episodes are trained on again, and every update is one behind."""
     keys = ["success_replay=2", "async_level=1", "success_replay_weight=1.0", "state_scope=task"]
     keys += ["algo=chain-gae", "bootstrap_on_truncation=true", "kl_coef=0.01", "minibatches=2"]
@@ -208,9 +198,7 @@ def test_weights_of_another_run_are_noticed(run: Path, capsys: pytest.CaptureFix
     assert re.search(r"checkpoint 2: \S+: largest difference \S+ of \S+", out)
 
 
-def test_without_a_checkpoint_at_the_end_credit_is_all_that_is_compared(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_checkpoint_at_the_end_credit_is_all_that_is_compared(run: Path, capsys) -> None:
     shutil.rmtree(run / "checkpoints" / "000003")
     assert main(["replay", str(run), "--iterations", "0:3"]) == 0
     assert "equal in what is recorded: advantages; weights up to checkpoint 2" in capsys.readouterr().out
@@ -247,9 +235,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
 
 
 @pytest.mark.parametrize(("spoil", "argv", "words"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_replayed_is_one_line(
-    run: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[Path], object], argv: list[str], words: str
-) -> None:
+def test_what_cannot_be_replayed_is_one_line(run, capsys, spoil, argv, words) -> None:
     spoil(run)
     assert main(["replay", str(run), *argv]) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -1,7 +1,5 @@
 """The train command from flags to output folder, with a small learner instead of the RLlib algorithm."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``run.py view``: the export, and errors of one line with exit code 2."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

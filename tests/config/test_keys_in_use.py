@@ -1,7 +1,5 @@
 """Every key of a run is set by a recipe, a sweep, a benchmark or a starter, or there is a reason for it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Options: one declaration per key, and everything that is refused because of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Recipes and sweeps by name, from any folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The JSON schema of recipes says what the program says: all recipes pass, what is refused fails."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Keys: types, unknown names, contradictions, and which default wins."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import typing

@@ -1,7 +1,5 @@
 """JSON files read value by value."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

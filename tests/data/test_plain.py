@@ -1,7 +1,5 @@
 """Plain data of data classes: the same JSON as `dataclasses.asdict`, and as independent."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 

@@ -1,7 +1,5 @@
 """The table of interaction steps: what group statistics count."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from algorithms.handmade import episode

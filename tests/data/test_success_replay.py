@@ -1,7 +1,5 @@
 """Solved episodes that are learned from again: which, for how long, how many, and how they travel."""
 
-from __future__ import annotations
-
 import json
 
 from algorithms.handmade import episode

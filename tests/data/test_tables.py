@@ -1,7 +1,5 @@
 """The one reader of users' data: forms, folders, the Hub's cache, column maps, and what is said of wrong ones."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os
@@ -229,9 +227,7 @@ def test_names_of_the_hub(name: str, parts: tuple[str, str, str, str]) -> None:
     assert read_hub_name(name) == HubName(*parts)
 
 
-def test_kept_rows_are_read_once_and_again_when_the_table_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kept_rows_are_read_once_and_again_when_the_table_changes(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
     path, read_from = write(tmp_path / "q.parquet"), []
 

@@ -1,7 +1,5 @@
 """What reads tables: questions, tasks, traces and dialogues from Parquet and CSV with a column map, and real sets."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator
@@ -185,9 +183,7 @@ def test_sft_learns_from_dialogues_in_parquet(tmp_path: Path) -> None:
         ("nemo_gym/workplace_csv/emails.csv", None, {"question": "subject"}),
     ],
 )
-def test_real_sets_come_through_the_reader(
-    file: str, rows: int | None, columns: dict[str, str], tmp_path: Path
-) -> None:
+def test_real_sets_come_through_the_reader(file: str, rows: int | None, columns: dict[str, str], tmp_path) -> None:
     path = SHARED / file
     if not path.is_file():
         pytest.skip(f"no {path} (set RL_AGENTS_SHARED_DATA)")

@@ -1,7 +1,5 @@
 """Which tasks are played, and with which streams, depends on seed and position only."""
 
-from __future__ import annotations
-
 from rl_agents.data.tasks import EVALUATION, TRAINING, evaluation_specs, item_at, stream_seed, training_specs
 
 TASKS = [f"task-{i}" for i in range(10)]

@@ -1,7 +1,5 @@
 """Trees of calls: what follows what, and the rows that are made of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from algorithms.call_trees import abandoned, call, session, trees, with_a_subagent

@@ -215,9 +215,7 @@ for name in sys.argv[1:]:
 """
 
 
-def test_panels_and_observations_do_not_depend_on_the_process(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_panels_and_observations_do_not_depend_on_the_process(monkeypatch, capsys) -> None:
     """This one, whose hashes have a seed of their own, and another."""
     names = [name for name in NAMES if not unusable(name)]
     environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": str(ROOT)}

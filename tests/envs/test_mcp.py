@@ -170,9 +170,7 @@ def test_a_step_that_is_cut_off_leaves_the_servers_to_the_others(tmp_path: Path)
     assert not running(MISBEHAVING)
 
 
-def test_servers_that_do_not_start_are_told_to_all_who_wait_for_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_servers_that_do_not_start_are_told_to_all_who_wait_for_them(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("rl_agents.tools.mcp_client.CLOSE_TIMEOUT_S", 900.0)  # a loop that waits for itself would show
     options = {"servers": servers_file(tmp_path, tmp_path / "none.py"), "tasks": TASKS}
     with pytest.raises(InputError, match="MCP server 'book' cannot be used"):

@@ -1,7 +1,5 @@
 """Random agents: with any history, prompts are exact, steps are in order, and nothing is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from dataclasses import dataclass, field
@@ -34,7 +32,7 @@ class Asked:
     """
 
     messages: list[dict[str, Any]]
-    exact: Asked | None
+    exact: "Asked | None"
     head: str = "you are one"
     answers: list[Any] = field(default_factory=list)
 

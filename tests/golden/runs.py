@@ -5,8 +5,6 @@
 The runs are local and sequential, so one machine repeats them bit by bit: `machine` says which one recorded them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

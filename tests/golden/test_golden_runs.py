@@ -4,8 +4,6 @@ Bit by bit on the machine that recorded them. On another one the batches agree t
 soon as one bit of the warm-start model differs, so there they only have to finish with finite metrics.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every engine in turn, one for all modules: each takes a quarter of a minute to start."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec

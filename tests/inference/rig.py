@@ -1,7 +1,5 @@
 """An engine in an `EngineActor` behind a `RemoteEngine`, as a run uses it, and what tests ask of it."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Engine actors that die, hang or come back, with the torch engine because it starts quickly."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time
@@ -120,9 +118,7 @@ def noted(packed: PackedWeights, file: Path) -> ray.ObjectRef:
 
 
 @pytest.mark.parametrize("no_restart", [False, True], ids=["crash", "gone-for-good"])
-def test_a_killed_engine_fails_its_requests_and_restore_pushes_the_last_weights(
-    group: InferenceGroup, reference: Any, no_restart: bool, tmp_path: Path
-) -> None:
+def test_a_killed_engine_fails_its_requests_and_restore_pushes_the_last_weights(group, reference, no_restart, tmp_path):
     """The driver never loads them: they may lie on another machine, and be larger than its memory."""
     version, loaded = 10 + no_restart, tmp_path / "loaded"
     group.sync(noted(changed(reference, version), loaded), version)

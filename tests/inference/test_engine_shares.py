@@ -1,7 +1,5 @@
 """Which engines an env runner uses where there are many."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from typing import Any
@@ -35,7 +33,7 @@ class Engine:
         self.exchanges = 0
 
     @property
-    def exchange(self) -> Engine:
+    def exchange(self) -> "Engine":
         return self
 
     @property

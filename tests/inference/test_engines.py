@@ -1,7 +1,5 @@
 """One suite for all engines, each in an `EngineActor` behind a `RemoteEngine`, as a run uses them."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import sys

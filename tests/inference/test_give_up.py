@@ -1,7 +1,5 @@
 """Weights that fail to load while calls are on their way into AsyncLLM; a stand-in answers in the place of vLLM."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -73,9 +71,7 @@ async def fail_to_load(engine: VLLMEngine, version: int) -> None:
 
 
 @pytest.mark.parametrize("mended", [False, True])
-def test_a_call_that_the_abort_did_not_reach_is_answered_by_no_half_loaded_weights(
-    engine: VLLMEngine, mended: bool
-) -> None:
+def test_a_call_that_the_abort_did_not_reach_is_answered_by_no_half_loaded_weights(engine, mended) -> None:
     heard: list[int] = []
 
     async def scenario() -> None:

@@ -1,7 +1,5 @@
 """Bookkeeping of syncs that are given up half-way, with and without a step thread; a stand-in steps for vLLM."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

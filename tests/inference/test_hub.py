@@ -1,7 +1,5 @@
 """Public names of models: found in a cache without a network, written down by commit, and how to get what is absent."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -78,9 +76,7 @@ ABSENT: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("name", "command"), ABSENT)
-def test_one_line_says_how_to_get_it(
-    cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, command: str
-) -> None:
+def test_one_line_says_how_to_get_it(cache: Path, capsys, monkeypatch, name: str, command: str) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     assert main(["--model", name, "--env", "guess_numbers"]) == 2
     error = capsys.readouterr().err

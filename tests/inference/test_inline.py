@@ -1,7 +1,5 @@
 """vLLM stepped by the event loop that asks it: what runs when, and what becomes of errors. A stand-in is stepped."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any
@@ -91,9 +89,7 @@ def test_a_request_that_is_given_up_is_aborted(engine: VLLMEngine, stand: Stand)
 
 
 @pytest.mark.parametrize("kind", [InlineLLM, SteppedLLM])
-def test_a_step_that_fails_answers_everybody_now_and_later(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch, kind: type[SteppedLLM]
-) -> None:
+def test_a_step_that_fails_answers_everybody_now_and_later(stand: Stand, monkeypatch, kind: type[SteppedLLM]) -> None:
     monkeypatch.setattr(vllm_engine, "_start", lambda settings: kind(stand))
     engine = VLLMEngine(EngineSettings("", kind="vllm"))
 

@@ -3,8 +3,6 @@
 That engines never sample them is in ``test_engines.py``, whose models are padded.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

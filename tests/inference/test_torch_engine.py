@@ -1,7 +1,5 @@
 """What only the torch engine promises: the same bits, reuse of slots, and errors that name the weights."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recorded passes: the same bits as the model's own, also with other weights, and none where values decide."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

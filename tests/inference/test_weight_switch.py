@@ -4,8 +4,6 @@ Every log-probability is compared with Hugging Face's under the weights that the
 stands before it: a key of other weights anywhere in a cache would show.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import time

@@ -1,7 +1,5 @@
 """The order of calls and syncs at a gate, and what old vLLMs are told; no engine, no clock but the event loop's."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 from collections.abc import Callable, Coroutine

@@ -1,7 +1,5 @@
 """Packing weights, and choosing an engine."""
 
-from __future__ import annotations
-
 import importlib.util
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """T3's four further tasks on the command line, with their own untaught starters: an iteration, truncated by T3."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Environments that break a run, through the command line as a user meets them: exit 1, and the cause on screen."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -73,9 +71,7 @@ def train(
         ("hang", "env_timeout: reset: no answer within 0.2 s"),
     ],
 )
-def test_a_run_whose_episodes_all_fail_ends_with_the_cause(
-    beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], way: str, cause: str
-) -> None:
+def test_a_run_whose_episodes_all_fail_ends_with_the_cause(beginner_model_dir, tmp_path, capsys, way, cause) -> None:
     assert train(beginner_model_dir, tmp_path / "run", way, "env_timeout_s=0.2") == 1
     out, err = capsys.readouterr()
     line = f"4 of 4 evaluation episodes failed; most often (4): {cause}"
@@ -84,9 +80,7 @@ def test_a_run_whose_episodes_all_fail_ends_with_the_cause(
     assert json.loads((tmp_path / "run/summary.json").read_text())["status"] == "failed"
 
 
-def test_failures_beyond_the_share_end_the_run_and_below_it_they_are_said_once(
-    beginner_model_dir: Path, tmp_path: Path, capsys: Any
-) -> None:
+def test_failures_beyond_the_share_end_the_run_and_below_it_they_are_said_once(beginner_model_dir, tmp_path, capsys):
     keys = ("tasks_per_iteration=10", "env.train_tasks=10", "eval_episodes=10", "env.test_tasks=10")
     assert train(beginner_model_dir, tmp_path / "a", "nan", *keys, bad_of_10=4, iterations=3) == 0
     out = capsys.readouterr().out
@@ -111,9 +105,7 @@ def test_what_was_complete_is_kept_when_an_iteration_has_nothing_to_learn_from(
     assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["000001"]
 
 
-def test_a_run_says_once_what_keeps_its_episodes_from_teaching(
-    beginner_model_dir: Path, tmp_path: Path, capsys: Any
-) -> None:
+def test_a_run_says_once_what_keeps_its_episodes_from_teaching(beginner_model_dir, tmp_path, capsys) -> None:
     keys = ("max_response_tokens=1", "max_failed_share=0.5")
     assert train(beginner_model_dir, tmp_path / "run", "invalid", *keys, iterations=3) == 0
     out = capsys.readouterr().out
@@ -123,9 +115,7 @@ def test_a_run_says_once_what_keeps_its_episodes_from_teaching(
     assert "are cut by the context" not in out
 
 
-def test_a_search_whose_start_states_all_break_ends_as_other_methods_do(
-    beginner_model_dir: Path, tmp_path: Path, capsys: Any
-) -> None:
+def test_a_search_whose_start_states_all_break_ends_as_other_methods_do(beginner_model_dir, tmp_path, capsys) -> None:
     keys = ("search_steps=16", "tasks_per_iteration=8")
     assert train(beginner_model_dir, tmp_path / "run", "training", *keys, algo="3spo") == 1
     out, err = capsys.readouterr()
@@ -162,9 +152,7 @@ def test_an_evaluation_says_what_spoils_its_figures(beginner_model_dir: Path, tm
     assert "success_return" not in err
 
 
-def test_tasks_that_hang_are_left_out_and_the_run_goes_on(
-    beginner_model_dir: Path, tmp_path: Path, capsys: Any
-) -> None:
+def test_tasks_that_hang_are_left_out_and_the_run_goes_on(beginner_model_dir, tmp_path, capsys) -> None:
     keys = ("env_timeout_s=0.2", "env.train_tasks=10", "tasks_per_iteration=10")
     assert train(beginner_model_dir, tmp_path / "run", "hang", *keys, bad_of_10=2, iterations=3) == 0
     assert (
@@ -187,9 +175,7 @@ def test_a_first_strike_counts_after_a_resume(beginner_model_dir: Path, tmp_path
     assert [r.get("rollout/failed_episodes") for r in records] == [None, 4.0, 4.0, 0.0]
 
 
-def test_an_environment_that_changes_the_directory_does_not_move_the_output(
-    beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_that_changes_the_directory_does_not_move_the_output(beginner_model_dir, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert train(beginner_model_dir, Path("runs/here"), "chdir") == 0
     assert os.getcwd() == str(tmp_path)

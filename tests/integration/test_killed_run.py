@@ -1,7 +1,5 @@
 """kill -9 on a real run, then ``--resume``: at most the iteration under way is lost, nothing is counted twice."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -21,9 +19,7 @@ def records(output: Path) -> list[dict]:
 
 @pytest.mark.ray
 @pytest.mark.timeout(900)
-def test_a_killed_run_goes_on_where_it_was(
-    beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_killed_run_goes_on_where_it_was(beginner_model_dir, tmp_path, capsys) -> None:
     output = tmp_path / "run"
     keys = {"model": str(beginner_model_dir), "tasks_per_iteration": 4, "eval_episodes": 8, "eval_interval": 0}
     settings = [part for name, value in keys.items() for part in ("--set", f"{name}={value}")]

@@ -1,7 +1,5 @@
 """Clusters as the README and docs/how-to/run-on-a-cluster.md start them, as printed; and what runs on them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -151,9 +149,7 @@ def submit(cluster: Cluster, arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.timeout(900)
-def test_a_job_trains_and_its_log_and_exit_code_can_be_read(
-    cluster: Cluster, beginner_model_dir: Path, tmp_path: Path
-) -> None:
+def test_a_job_trains_and_its_log_and_exit_code_can_be_read(cluster: Cluster, beginner_model_dir, tmp_path) -> None:
     keys = "engine=vllm tasks_per_iteration=4 search_steps=64 eval_episodes=4 collapse_monitor=off"
     small = f"env=guess_numbers model={beginner_model_dir} {keys}"
     output = tmp_path / "run"

@@ -1,7 +1,5 @@
 """A pretrained model with its own tokenizer and template: what networks of a few thousand parameters do not show."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import itertools

@@ -1,7 +1,5 @@
 """Commands while `ray start --head` runs on the machine: they join it, or say that they do not, and print no alarms."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -131,9 +129,7 @@ def test_a_sweep_at_a_named_address(head: Head, beginner_model_dir: Path, tmp_pa
     assert not [line for line in said.splitlines() if ALARMS.search(line)]
 
 
-def test_a_sweep_whose_own_ray_is_killed_says_so_and_can_be_resumed(
-    head: Head, beginner_model_dir: Path, tmp_path: Path
-) -> None:
+def test_a_sweep_whose_own_ray_is_killed_says_so_and_can_be_resumed(head: Head, beginner_model_dir, tmp_path) -> None:
     """A session of its own only where that was asked for; the kernel kills its helpers where memory is short."""
     before, output = head.sessions(), tmp_path / "out"
     run = start(head, ["tune", write_sweep(tmp_path, beginner_model_dir, 100_000), "--output", str(output)], "local")
@@ -162,9 +158,7 @@ def test_serving(head: Head, beginner_model_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("named", ["", "local"])
-def test_the_doctor_says_what_a_run_will_do(
-    head: Head, named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_doctor_says_what_a_run_will_do(head: Head, named: str, monkeypatch, capsys) -> None:
     monkeypatch.setenv("RAY_TMPDIR", head.env["RAY_TMPDIR"])
     monkeypatch.setenv("RAY_ADDRESS", named)
     main(["doctor", "--quick"])

@@ -1,7 +1,5 @@
 """Two hosts with addresses of their own: rollouts on one, learning on the other."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

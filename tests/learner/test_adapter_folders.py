@@ -1,7 +1,5 @@
 """Adapters as peft's folders: what peft makes of base and folder is the model that was trained."""
 
-from __future__ import annotations
-
 import json
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scoring through the vocabulary head in pieces: equal to all at once, and never with all logits in memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a learner does around the loss: which networks move, what is measured when, state and export."""
 
-from __future__ import annotations
-
 import copy
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The same update whatever the number of learners and the micro-batch size."""
 
-from __future__ import annotations
-
 import copy
 import sys
 from collections.abc import Iterator
@@ -194,9 +192,7 @@ def test_shared_and_packed_rows_give_the_same_update_with_any_learners(local: Le
         assert all(found == pytest.approx(expected, abs=1e-5) for expected, found in pairs), network
 
 
-def test_a_state_moves_between_one_learner_and_several(
-    local: Learners, remote: Learners, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_moves_between_one_learner_and_several(local: Learners, remote: Learners, monkeypatch) -> None:
     """What a checkpoint holds: both go on from it alike, whoever has written it."""
     for writer in (local, remote):
         writer.updated()
@@ -259,9 +255,7 @@ def test_gradients_that_are_not_finite_skip_the_step(tiny_model_dir: str) -> Non
 
 
 @pytest.mark.parametrize("sharding", ["none", "fsdp"])
-def test_small_steps_move_weights_that_are_used_in_bfloat16(
-    ray_session: None, tiny_model_dir: str, sharding: str
-) -> None:
+def test_small_steps_move_weights_that_are_used_in_bfloat16(ray_session, tiny_model_dir, sharding: str) -> None:
     keys = {"dtype": "bfloat16", "lr": 1e-6, "critic_lr": 1e-6, "num_learners": 2 if sharding == "fsdp" else 0}
     group, settings = build_group(tiny_model_dir, learner_sharding=sharding, **keys)
     try:

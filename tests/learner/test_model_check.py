@@ -1,7 +1,5 @@
 """Model folders that cannot work: one line and exit code 2, before anything is started or written."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -106,9 +104,7 @@ CASES: list[tuple[str, Callable[[Path], Any], str]] = [
 
 
 @pytest.mark.parametrize(("damage", "words"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_one_line_and_exit_code_2(
-    sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Any, words: str
-) -> None:
+def test_one_line_and_exit_code_2(sound: Path, tmp_path, capsys, damage: Any, words: str) -> None:
     folder = tmp_path / "model"
     shutil.copytree(sound, folder)
     damage(folder)
@@ -121,9 +117,7 @@ def test_one_line_and_exit_code_2(
 
 
 @pytest.mark.parametrize("engine", ["torch", "vllm"])
-def test_a_context_beyond_the_models(
-    sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: str
-) -> None:
+def test_a_context_beyond_the_models(sound: Path, tmp_path, capsys, engine: str) -> None:
     keys = [f"engine={engine}", "max_model_len=40000", "max_response_tokens=64"]
     assert main(["--model", str(sound), "--output", str(tmp_path / "out"), "--set", *keys]) == 2
     error = capsys.readouterr().err

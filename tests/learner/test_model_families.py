@@ -1,7 +1,5 @@
 """Every model family on PyTorch: the same numbers everywhere, or one line that says why not."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

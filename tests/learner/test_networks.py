@@ -1,7 +1,5 @@
 """The networks as they are built from a model's folder: precision, what trains, dropout, adapters, export."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any

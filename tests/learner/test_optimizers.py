@@ -1,7 +1,5 @@
 """Optimizers: schedule, non-finite gradients, and exact state."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows one behind another in place of padding, and selective recompute: equal to flat rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

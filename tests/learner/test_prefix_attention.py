@@ -1,7 +1,5 @@
 """Forwarding shared tokens once is exact: scores and gradients of every loss, and which models it is refused for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +106,7 @@ def check_equal(module: Any, batch: Batch, tolerance: float, share: bool = True)
     ("dtype", "tolerance", "seed", "share"),
     [(torch.float64, 1e-10, 0, True), (torch.float64, 1e-10, 0, False), (torch.float32, 2e-6, 1, True)],
 )
-def test_scores_and_gradients_are_those_of_flat_rows(
-    plain_dir: Path, kind: Any, dtype: torch.dtype, tolerance: float, seed: int, share: bool
-) -> None:
+def test_scores_and_gradients_are_those_of_flat_rows(plain_dir, kind, dtype, tolerance, seed, share) -> None:
     module = build(kind, model_dir=plain_dir, shared_rows=512)
     if kind is ValueModule:  # its head starts at zero
         torch.nn.init.normal_(module.head.weight)

@@ -1,7 +1,5 @@
 """What rows share, where that pays, and how their trie is cut into passes and shards."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

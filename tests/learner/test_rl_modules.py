@@ -1,7 +1,5 @@
 """What the policy's forward pass and the learner's loss make of logits, without a network (sections 1.6 and 2)."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from types import SimpleNamespace

@@ -5,8 +5,6 @@ loss, its correction, the KL, the entropy and the critic loss with their signs a
 aggregation and the gradient clip. And the metrics of the step, which are sums over several micro-batches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

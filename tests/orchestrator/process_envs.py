@@ -1,7 +1,5 @@
 """Environments for env runners that are processes of their own, which import this module from the working directory."""
 
-from __future__ import annotations
-
 import os
 import random
 import time

@@ -1,7 +1,5 @@
 """`async_level=k` with a slow judge: the next batch is sampled meanwhile, with the results of one thread."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time
@@ -105,9 +103,7 @@ class Run:
 
 
 @pytest.mark.parametrize(("lag", "algo"), [(1, "grpo"), (3, "vspo")])
-def test_the_next_batch_is_played_while_judges_are_asked_and_nothing_depends_on_when_they_answer(
-    lag: int, algo: str
-) -> None:
+def test_the_next_batch_is_played_while_judges_are_asked_and_nothing_depends_on_when_they_answer(lag, algo) -> None:
     quick = Run(False, lag, Judge(), algo)
     expected = list(quick.batches())
     assert any(failed for played, *_ in expected for _, _, failed, *_ in played)

@@ -1,7 +1,5 @@
 """`async_level=k` in whole runs of one process: methods train, and a resumed run samples nothing twice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +68,7 @@ def test_a_resumed_run_is_equal_bit_for_bit(beginner_model_dir: Path, tmp_path: 
     assert len(learned) == len(set(learned))
 
 
-def test_without_a_pool_what_was_in_flight_is_sampled_again_by_newer_weights(
-    beginner_model_dir: Path, tmp_path: Path
-) -> None:
+def test_without_a_pool_what_was_in_flight_is_sampled_again_by_newer_weights(beginner_model_dir, tmp_path) -> None:
     algo = build(beginner_model_dir, async_level=2, iterations=6, save_pool=False)
     assert any("save_pool=false" in line for line in cautions(algo.settings))
     train(algo, 3)

@@ -1,7 +1,5 @@
 """`async_level=k` with actors: a thread plays while the learner learns, and the weights are those of one process."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter
@@ -58,9 +56,7 @@ def test_runners_and_timing_change_nothing(ray_session: None, beginner_model_dir
     assert all(torch.equal(tensor, weights[name]) for name, tensor in reference.items())
 
 
-def test_lost_learners_go_back_and_what_was_in_flight_is_not_sampled_again(
-    ray_session: None, beginner_model_dir: Path, tmp_path: Path
-) -> None:
+def test_lost_learners_go_back_and_what_was_in_flight_is_not_sampled_again(ray_session, beginner_model_dir, tmp_path):
     """Their weights lie in the object store, which loses those of the dead ones."""
     keys = {"async_level": 1, "eval_episodes": 4, "eval_interval": 2, "checkpoint_interval": 2}
     quiet = build(beginner_model_dir, **keys)

@@ -1,9 +1,6 @@
 """Who is blamed when env runners die: runners in this process that die where a task says so."""
 
-from __future__ import annotations
-
 import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -206,9 +203,7 @@ def test_a_pool_that_cannot_be_written_ends_no_env_runner(error: Exception) -> N
     assert TextEnvRunner.flush_recorder(runner, 1.0) is False  # type: ignore[arg-type]
 
 
-def test_a_runner_that_hangs_does_not_hold_up_what_waits_for_the_record(
-    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_runner_that_hangs_does_not_hold_up_what_waits_for_the_record(ray_session, tmp_path, monkeypatch, capsys):
     """A checkpoint does, and every iteration: the limit on work finds the runner, and nothing else waits for it."""
 
     @ray.remote(num_cpus=0.1)

@@ -1,7 +1,5 @@
 """A real env runner actor with an engine of its own, and what ends it: an environment, and that engine."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections import Counter
@@ -33,9 +31,7 @@ def algo(ray_session: None, beginner_model_dir: Path) -> Any:
     algo.stop()
 
 
-def test_a_task_that_ends_its_process_twice_is_left_out_and_the_run_goes_on(
-    algo: AgentAlgorithm, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_that_ends_its_process_twice_is_left_out_and_the_run_goes_on(algo, tmp_path, capsys, monkeypatch):
     # On a machine that others use, too, a runner may take longer to come back and say who is to blame.
     monkeypatch.setattr("rl_agents.orchestrator.collector.COME_BACK_S", 100.0)
     folder, name = RunFolder.create(tmp_path / "run", algo.settings), f"seed-{DEADLY}"

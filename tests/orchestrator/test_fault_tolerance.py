@@ -1,7 +1,5 @@
 """Real Ray, real processes killed: the run goes on and no episode is lost or counted twice."""
 
-from __future__ import annotations
-
 import copy
 import io
 import os

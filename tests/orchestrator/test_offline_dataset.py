@@ -1,7 +1,5 @@
 """Learning from a pool alone, written by a real small run: it learns, resumes exactly, and says what it leaves out."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -85,9 +83,7 @@ def likelihood(algo: AgentAlgorithm, trajectories: list[Trajectory]) -> float:
 
 
 @pytest.mark.parametrize("algo", ["grpo", "chain-gae"])
-def test_it_learns_without_engines_from_what_was_recorded(
-    beginner_model_dir: Path, played: list[list[Trajectory]], pool_of: Callable[..., Path], algo: str
-) -> None:
+def test_it_learns_without_engines_from_what_was_recorded(beginner_model_dir, played, pool_of, algo) -> None:
     pool = pool_of(*records(played))
     run = offline(beginner_model_dir, pool, algo=algo)
     before = policy_weights(run)
@@ -100,9 +96,7 @@ def test_it_learns_without_engines_from_what_was_recorded(
     run.stop()
 
 
-def test_likelihood_moves_by_advantage(
-    beginner_model_dir: Path, played: list[list[Trajectory]], pool_of: Callable[..., Path]
-) -> None:
+def test_likelihood_moves_by_advantage(beginner_model_dir, played, pool_of) -> None:
     """What did better than its group becomes likelier than what did worse."""
     run = offline(beginner_model_dir, pool_of(*records(played)), lr=1e-3)
     mixed = [t for group in groups(played) for t in group if len({m.episode_return for m in group}) > 1]
@@ -115,9 +109,7 @@ def test_likelihood_moves_by_advantage(
     run.stop()
 
 
-def test_sft_imitates_the_best(
-    beginner_model_dir: Path, played: list[list[Trajectory]], pool_of: Callable[..., Path]
-) -> None:
+def test_sft_imitates_the_best(beginner_model_dir, played, pool_of) -> None:
     pool, everything = pool_of(*records(played)), [t for part in played for t in part]
     solved = [t for t in everything if t.success]
     run = offline(beginner_model_dir, pool, algo="sft", lr=1e-3)
@@ -165,9 +157,7 @@ def test_the_order_is_the_seeds(played: list[list[Trajectory]], pool_of: Callabl
     assert [t.group_id for t in drawn] == [n // 4 for n in range(16)], "numbered anew, also where a pass ends between"
 
 
-def test_what_is_left_out_is_counted(
-    played: list[list[Trajectory]], pool_of: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_left_out_is_counted(played: list[list[Trajectory]], pool_of: Callable[..., Path], capsys) -> None:
     first, second = played
     lonely, broken = Trajectory.from_json(first[0].to_json()), Trajectory.from_json(first[1].to_json())
     lonely.group_id, broken.failed, broken.group_id = 99, True, 98
@@ -193,9 +183,7 @@ def test_what_is_left_out_is_counted(
         ("unsolved", {"algo": "dapo"}, "4 more groups are needed whose sessions differ in success, and all 8"),
     ],
 )
-def test_what_cannot_be_learned_from_is_an_input_error(
-    played: list[list[Trajectory]], pool_of: Callable[..., Path], change: str, keys: dict[str, Any], words: str
-) -> None:
+def test_what_cannot_be_learned_from_is_an_input_error(played, pool_of, change, keys, words) -> None:
     copies = [[Trajectory.from_json(t.to_json()) for t in part] for part in played]
     for t in (t for part in copies for t in part):
         t.success = t.success and change != "unsolved"
@@ -209,9 +197,7 @@ def test_what_cannot_be_learned_from_is_an_input_error(
     assert words in str(raised.value) and "\n" not in str(raised.value)
 
 
-def test_an_unusable_pool_is_exit_code_2_and_leaves_nothing(
-    beginner_model_dir: Path, pool_of: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unusable_pool_is_exit_code_2_and_leaves_nothing(beginner_model_dir, pool_of, tmp_path, capsys) -> None:
     argv = ["--local", "--model", str(beginner_model_dir), "--output", str(tmp_path / "out"), "--pool", str(pool_of())]
     assert main(argv) == 2
     said = capsys.readouterr().err.splitlines()

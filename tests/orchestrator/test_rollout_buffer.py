@@ -1,7 +1,5 @@
 """Which weights sample which batch, whatever the timing; what waits, what is given up, and what errors do."""
 
-from __future__ import annotations
-
 import random
 import signal
 import threading

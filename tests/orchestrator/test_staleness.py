@@ -1,7 +1,5 @@
 """How many updates ago the steps were sampled that an update learns from."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

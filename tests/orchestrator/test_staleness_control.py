@@ -1,7 +1,5 @@
 """Admission: the bound, under any timing of episodes, learners and engines."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """A stream over env runners that are threads with event loops: real exchanges, random times, losses, checkpoints."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import threading
@@ -41,7 +39,7 @@ class Killed(Exception):
 class Runner:
     """An env runner in a thread: episodes of three steps, each of which takes a while."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: "World") -> None:
         self.world, self.died_in = world, ""
         self.thread = ThreadPoolExecutor(1)
         self.loop = asyncio.Runner()
@@ -314,9 +312,7 @@ def test_the_learner_finds_groups_that_are_judged_already(world: World) -> None:
     run.stop()
 
 
-def test_a_judge_that_fails_now_and_then_is_asked_again_and_one_that_always_does_ends_the_run(
-    world: World, monkeypatch: Any
-) -> None:
+def test_a_judge_that_fails_now_and_then_is_asked_again_and_one_that_always_does_ends_the_run(world, monkeypatch):
     monkeypatch.setattr(streaming_rollouts, "AGAIN_S", 0.01)
     run = Learner(world, reward=Judging(0.01, refusals=3))
     assert run.learn(1)[0].metrics["reward/judged"] == 8
@@ -338,9 +334,7 @@ class Once(set[str]):
         return True
 
 
-def test_who_takes_long_to_come_back_is_not_waited_for_and_gets_work_when_it_is(
-    world: World, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_who_takes_long_to_come_back_is_not_waited_for_and_gets_work_when_it_is(world, monkeypatch, capsys) -> None:
     back, come_back = threading.Event(), world.come_back
     monkeypatch.setattr(world, "come_back", lambda *waits: come_back(*waits) if back.is_set() else [])
     monkeypatch.setattr(collector, "COME_BACK_S", 0.2)

@@ -1,12 +1,9 @@
 """A stream with real env runners, an engine, a learner and a pool: the bound, and what is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from orchestrator.test_fault_tolerance import engine_pid, kill_learner, open_loop, runner_pids
@@ -32,9 +29,7 @@ def learn(algo: AgentAlgorithm, loop: TrainLoop, iterations: int, ages: list[int
         assert record["stream/admitted"] <= 12 + 4 * algo.iteration
 
 
-def test_a_run_that_is_struck_goes_on_and_can_be_resumed(
-    ray_session: None, beginner_model_dir: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_is_struck_goes_on_and_can_be_resumed(ray_session, beginner_model_dir, tmp_path) -> None:
     ages: list[int] = []
     algo = AgentConfig().training(model=str(beginner_model_dir), **KEYS).build_algo()
     try:

@@ -1,7 +1,5 @@
 """The collapse monitor's arithmetic by hand, and its false and true alarm rates over whole runs."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

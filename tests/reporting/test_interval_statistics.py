@@ -1,7 +1,5 @@
 """Intervals against tables and published examples."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The plots of a run: titles, axes with units, color-blind-safe colors, no legend over data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

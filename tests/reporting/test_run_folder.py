@@ -1,7 +1,5 @@
 """Output folders after kills, pruning and resumption."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

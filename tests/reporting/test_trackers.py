@@ -1,7 +1,5 @@
 """Trackers: the real library, offline, with a run and its resumption; a failing one; a user's own."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -176,9 +174,7 @@ def test_a_run_tells_it_all(tmp_path: Path, lines: type[Lines], monkeypatch: pyt
     assert [entry for entry in lines.told if entry in ("run of ", "done")] == ["run of ", "done"] * 2
 
 
-def test_unknown_and_missing_ones_are_refused_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_and_missing_ones_are_refused_before_anything_starts(tmp_path, monkeypatch, capsys) -> None:
     argv = ["--algo", "grpo", "--output", str(tmp_path / "run"), "--set"]
     assert main([*argv, "trackers=[wandbb]"]) == 2
     assert "unknown tracker 'wandbb': did you mean 'wandb'?" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """A run's views: progress lines, table, plot, TensorBoard, episodes."""
 
-from __future__ import annotations
-
 import io
 import json
 import time

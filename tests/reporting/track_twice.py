@@ -1,7 +1,5 @@
 """A program for `test_trackers`: logs a run and its resumption to the named trackers."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

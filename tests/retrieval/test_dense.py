@@ -1,7 +1,5 @@
 """Dense retrieval with a real sentence-transformers model of random weights; skipped without the extra `dense`."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Passages: files, stores, rankings."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -210,9 +208,7 @@ def test_bad_files_are_one_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not list((tmp_path / "cache" / "passages").glob("*.sqlite"))
 
 
-def test_a_missing_file_a_broken_index_and_bytes_that_are_no_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_file_a_broken_index_and_bytes_that_are_no_text(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
     with pytest.raises(InputError, match=r"none.jsonl: no such file"):
         PassageStore.open(tmp_path / "none.jsonl")

@@ -1,7 +1,5 @@
 """Black-box agents for tests: coroutines that ask with plain HTTP and play an environment of their own."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Sequence
@@ -33,7 +31,7 @@ class Asker:
         self.http = httpx.AsyncClient(headers={"Authorization": f"Bearer {client.api_key}"}, timeout=60)
         self.url, self.root = client.base_url, client.base_url.split("/s/")[0]
 
-    async def __aenter__(self) -> Asker:
+    async def __aenter__(self) -> "Asker":
         return self
 
     async def __aexit__(self, *_: object) -> None:

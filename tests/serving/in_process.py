@@ -1,7 +1,5 @@
 """A server without Ray: the real service, HTTP application and torch engine, on one event loop of this process."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A model that says what it was told to: its layers add nothing, and after each token its head prefers the next."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An environment of three steps that can be told to fail or to hang."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import dataclass

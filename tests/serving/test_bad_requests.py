@@ -1,7 +1,5 @@
 """Bodies that clients get wrong: always a 4xx with one sentence, which holds no folder of the server."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

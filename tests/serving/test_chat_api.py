@@ -1,7 +1,5 @@
 """OpenAI's chat API over real HTTP requests, with the torch engine in this process."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator

@@ -1,9 +1,6 @@
 """``run.py serve``: what a person gets wrong is one line and exit code 2, before Ray starts."""
 
-from __future__ import annotations
-
 import socket
-from pathlib import Path
 
 import pytest
 import torch  # noqa: F401  (the first command that imports it says so on standard output)
@@ -29,9 +26,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("argv", "words"), CASES, ids=[" ".join(argv) for argv, _ in CASES])
-def test_mistakes_are_one_line(
-    argv: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_one_line(argv: list[str], words: str, tmp_path, monkeypatch, capsys) -> None:
     if "model" in argv:
         write_model(tmp_path / "model", ["hello"])
         capsys.readouterr()

@@ -1,7 +1,5 @@
 """What guided decoding allows, by the library that vLLM asks: texts that fit a structure, and texts that do not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The dashboard draws what a server counts, all of it and nothing else; and streams are counted to their end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """What a request may say, and the one sentence that answers a wrong one."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path

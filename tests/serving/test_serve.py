@@ -1,7 +1,5 @@
 """The application on Ray Serve, over real connections: one instance for all tests of this file."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

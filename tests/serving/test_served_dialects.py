@@ -1,7 +1,5 @@
 """All three dialects over HTTP, with the torch engine in this process: the same answer in each one's own form."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A replica by itself: pieces add up, and weights change between answers."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from pathlib import Path
@@ -97,9 +95,7 @@ async def test_weights_that_cannot_be_read_change_nothing(models: dict[str, Path
     assert await rig.say(Target.now(find_checkpoint(models["new"]))) == ("new", "good bye")
 
 
-async def test_a_replica_with_half_of_two_checkpoints_asks_to_be_replaced(
-    models: dict[str, Path], tmp_path: Path
-) -> None:
+async def test_a_replica_with_half_of_two_checkpoints_asks_to_be_replaced(models: dict[str, Path], tmp_path) -> None:
     rig = Rig(models["old"])
     other = write_babbler(tmp_path / "other")
     await rig.policy.check_health()

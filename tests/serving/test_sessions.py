@@ -1,7 +1,5 @@
 """Agent sessions: the episodes of training, turn by turn, over HTTP requests in this process."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

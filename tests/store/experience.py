@@ -1,7 +1,5 @@
 """Episodes for the tests of the pool, made from numbers alone: the same ones whenever and wherever they are made."""
 
-from __future__ import annotations
-
 import struct
 from array import array
 

@@ -4,8 +4,6 @@ Adds episodes FIRST to LAST, step by step as a gateway would, and appends the nu
 file; a kill loses nothing of what was appended there, since the kernel has it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

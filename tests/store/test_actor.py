@@ -1,7 +1,5 @@
 """The pool's writer as a Ray actor: what is wrong with a file reaches who opens it, and restarts."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

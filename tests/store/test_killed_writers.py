@@ -1,7 +1,5 @@
 """kill -9 of a writing process at random instants; ``POOL_KILLS=100`` for more of them."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

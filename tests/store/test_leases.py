@@ -1,7 +1,5 @@
 """Which sessions may be learned from: over updates, checkpoints, kills and resumptions."""
 
-from __future__ import annotations
-
 import sqlite3
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Many calls, in memory that does not grow with them; ``POOL_CALLS=100000`` for more of them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What is written is what is read."""
 
-from __future__ import annotations
-
 import math
 import sqlite3
 import tempfile

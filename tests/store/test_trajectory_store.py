@@ -1,7 +1,5 @@
 """The writer: order, atomicity, who may write, and what happens when it cannot."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Pools as expert traces: a gateway's conversations with their tools, and dialogues of the built-in loop."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reading expert traces: three forms, and every defect by file and line."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From traces to turns: states, deduplication, statistics, turn files."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the driver does to rows around credit, on hand-made numbers (sections 1.5 and 1.7)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The whole iteration in one process: it learns from rows, resumes exactly, and outlives broken environments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +67,7 @@ def test_resume_is_exact_where_calls_take_a_different_time_each(wide_model_dir: 
 
 
 @pytest.mark.parametrize("chosen", [{"algo": "3spo", "search_steps": 96}, {"algo": "ppo"}], ids=["3spo", "ppo"])
-def test_a_run_whose_rows_share_their_beginnings_is_the_same_run(
-    beginner_model_dir: Path, chosen: dict[str, Any]
-) -> None:
+def test_a_run_whose_rows_share_their_beginnings_is_the_same_run(beginner_model_dir, chosen: dict[str, Any]) -> None:
     # So small a rate that the last bits of two gradients do not make two runs sample different tokens.
     keys = {**chosen, "sample_layout": "per_step", "group_size": 8, "entropy_coef": 0.01, "lr": 1e-6}
     flat, shared = (train(build(beginner_model_dir, **keys, prefix_sharing=kind), 1) for kind in (False, True))
@@ -162,9 +158,7 @@ def test_lora_learns_and_resumes(beginner_model_dir: Path, tmp_path: Path) -> No
     assert train(AgentAlgorithm.from_checkpoint(tmp_path / "000001"), 1) == expected
 
 
-def test_what_learners_raise_as_they_end_leaves_nothing_open(
-    beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_learners_raise_as_they_end_leaves_nothing_open(beginner_model_dir, tmp_path, monkeypatch) -> None:
     def fall() -> None:
         raise RuntimeError("a learner does not let go")
 

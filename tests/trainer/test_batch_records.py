@@ -1,7 +1,5 @@
 """What a pool keeps of an update: a step's mean advantage, and its value where the critic is read."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

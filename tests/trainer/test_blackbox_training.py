@@ -1,7 +1,5 @@
 """Training on black-box agents: a linear agent trains the very weights of the built-in loop; searches over it."""
 
-from __future__ import annotations
-
 import io
 import re
 from contextlib import redirect_stderr

@@ -1,7 +1,5 @@
 """A checkpoint is whole or absent."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A run whose policy really falls: what is said of it, and what ends it."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
@@ -70,9 +68,7 @@ def test_stop_ends_the_run_with_a_checkpoint_and_says_why(beginner_model_dir: Pa
     algo.stop()
 
 
-def test_a_resumed_run_is_guarded_exactly(
-    fallen: tuple[RunFolder, str], beginner_model_dir: Path, tmp_path: Path
-) -> None:
+def test_a_resumed_run_is_guarded_exactly(fallen: tuple[RunFolder, str], beginner_model_dir, tmp_path) -> None:
     folder, cut = fallen[0], 6
     records = folder.read_metrics()[1:]
     second = build(beginner_model_dir)

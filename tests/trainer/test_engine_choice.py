@@ -1,7 +1,5 @@
 """What ``engine=auto`` becomes, why, and that a run keeps it."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -102,9 +100,7 @@ def test_a_run_that_goes_on_keeps_its_engine(model: Path, prefer_vllm: Callable[
     assert resolve(asked).engine == "vllm", "who asks gets a new choice"
 
 
-def test_resumed_runs_and_evaluations_keep_the_engine_on_file(
-    model: Path, tmp_path: Path, prefer_vllm: Callable[[], None]
-) -> None:
+def test_resumed_runs_and_evaluations_keep_the_engine_on_file(model, tmp_path, prefer_vllm) -> None:
     flags = ["--model", str(model), "--set", *(f"{name}={value}" for name, value in QUICK.items())]
     plan = train.plan_new(main_parser().parse([*flags, "--output", str(tmp_path / "run")]))
     folder = RunFolder.create(plan.output, plan.settings)
@@ -137,9 +133,7 @@ def test_trials_of_a_sweep_have_one_engine(model: Path, tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("capabilities", [{"avx512_bf16": True, "amx_bf16": False}, {"avx512_bf16": False}])
-def test_auto_is_bfloat16_where_the_cpu_has_instructions_for_it(
-    model: Path, capabilities: dict[str, bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_is_bfloat16_where_the_cpu_has_instructions_for_it(model, capabilities, monkeypatch) -> None:
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: capabilities)
     expected = "bfloat16" if capabilities["avx512_bf16"] else "float32"
     assert settled({"model": str(model), "dtype": "auto", **QUICK}).dtype == expected

@@ -1,7 +1,5 @@
 """Lengths of models that are no starters: measured, bounded by the model, said, and never in a person's way."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from datetime import date

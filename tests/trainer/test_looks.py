@@ -1,7 +1,5 @@
 """What a run looks at in its environment before it begins is called where the run would call it, within its limits."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

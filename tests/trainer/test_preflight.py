@@ -1,7 +1,5 @@
 """Recipes are checked, not only loaded: `run.py doctor --config`, over every recipe and every sweep."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

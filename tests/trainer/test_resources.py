@@ -1,7 +1,5 @@
 """Bundles of a run, and whether a cluster can hold them."""
 
-from __future__ import annotations
-
 import pytest
 
 from rl_agents.algorithms import Settings

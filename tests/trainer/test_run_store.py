@@ -1,7 +1,5 @@
 """The pool of a training run holds what was sampled, learned from and worth what; a resumed run samples none again."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

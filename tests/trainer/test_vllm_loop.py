@@ -1,7 +1,5 @@
 """The whole loop on a real vLLM engine in its actor."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

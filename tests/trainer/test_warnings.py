@@ -1,7 +1,5 @@
 """What spoils a run without breaking it: refused, or said in its first lines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +45,7 @@ def test_a_critic_that_learns_a_thousand_times_faster_is_named() -> None:
         ("steppo", {"ratio_level": "token"}, "token_tis"),
     ],
 )
-def test_stale_rollouts_are_corrected_on_the_level_of_the_ratio(
-    algo: str, keys: dict[str, Any], correction: str
-) -> None:
+def test_stale_rollouts_are_corrected_on_the_level_of_the_ratio(algo, keys, correction) -> None:
     settings = resolved(algo=algo, async_level=1, **keys)
     assert (settings.old_logprobs, settings.rollout_correction) == ("learner", correction)
     assert (resolved(algo=algo, **keys).old_logprobs, resolved(algo=algo, **keys).rollout_correction) == (

@@ -1,7 +1,5 @@
 """What a sweep's driver saves, and what it reads while trials run."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,9 +59,7 @@ def test_a_trial_without_room_is_refused_by_name(settings: dict[str, Settings], 
     check_room(SWEEP.trials, settings)
 
 
-def test_a_cluster_that_shrank_ends_the_sweep_once_nothing_runs(
-    tmp_path: Path, settings: dict[str, Settings], monkeypatch: Any
-) -> None:
+def test_a_cluster_that_shrank_ends_the_sweep_once_nothing_runs(tmp_path, settings, monkeypatch) -> None:
     monkeypatch.setattr(driver, "LOOK_S", 0.0)
     monkeypatch.setattr(driver, "PATIENCE_S", 0.0)
     monkeypatch.setattr(driver, "cluster_nodes", lambda: [{"CPU": 2.0}])
@@ -82,9 +78,7 @@ def test_a_signal_stops_the_sweep(tmp_path: Path, settings: dict[str, Settings])
     assert stopper.stop_all()
 
 
-def test_failures_are_told_with_their_last_line(
-    tmp_path: Path, settings: dict[str, Settings], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failures_are_told_with_their_last_line(tmp_path, settings: dict[str, Settings], capsys) -> None:
     error = tmp_path / "error.txt"
     error.write_text("Failure # 3\nTraceback ...\nOSError: no space left\n")
     folder = SweepFolder(tmp_path)
@@ -99,9 +93,7 @@ def test_failures_are_told_with_their_last_line(
     assert folder.outcomes[SWEEP.trials[0].name] == {"status": "failed", "reason": "OSError: no space left"}
 
 
-def test_notes_of_trials_are_said_once_for_each(
-    tmp_path: Path, settings: dict[str, Settings], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_notes_of_trials_are_said_once_for_each(tmp_path, settings: dict[str, Settings], capsys) -> None:
     watch = SweepMonitor(SWEEP, SweepFolder(tmp_path), settings, Interrupts())
     for index, share in ((0, 60), (0, 90), (1, 70), (1, 55)):
         notes = [f"{share}% of the episodes are cut by the context: raise max_model_len", f"{share} of 99 failed; boom"]

@@ -1,7 +1,5 @@
 """Tables and the best recipe of run folders."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -95,9 +93,7 @@ def test_nan_is_told_and_never_wins(tmp_path: Path) -> None:
     assert f"{sweep.trials[0].name}: not finite: actor/pg_loss (first at iteration 3)" in text
 
 
-def test_unfinished_and_early_stopped_points_are_no_candidates(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unfinished_and_early_stopped_points_are_no_candidates(tmp_path, capsys) -> None:
     sweep = grid_sweep(seeds=1)
     folder = SweepFolder(tmp_path)
     write_run(folder, sweep.trials[0].name, 0.9, status="interrupted")

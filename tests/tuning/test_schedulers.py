@@ -1,7 +1,5 @@
 """Early stopping as set in a sweep file."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Sweep files: valid keys, the trials that they define, and errors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

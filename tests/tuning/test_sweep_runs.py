@@ -1,7 +1,5 @@
 """Real sweeps in one Ray session: finished, killed, stopped, resumed, and too large."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -62,9 +60,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_a_sweep_ends_with_table_recipe_and_ordinary_run_folders(
-    beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_ends_with_table_recipe_and_ordinary_run_folders(beginner_model_dir, tmp_path, capsys) -> None:
     """The second trial has fewer episodes: ASHA stops it."""
     path = write_sweep(
         tmp_path, beginner_model_dir, {"group_size": [4, 2]}, {"iterations": 2, "max_response_tokens": 4},
@@ -90,9 +86,7 @@ def test_a_sweep_ends_with_table_recipe_and_ordinary_run_folders(
     assert tune("--resume", output) == 0, "nothing is left to do"
 
 
-def test_a_killed_trial_tries_again_and_a_stopped_sweep_goes_on(
-    beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_killed_trial_tries_again_and_a_stopped_sweep_goes_on(beginner_model_dir, tmp_path, capsys) -> None:
     path = write_sweep(tmp_path, beginner_model_dir, {"lr": [1e-4]}, {"iterations": 12})
     output = tmp_path / "out"
     first = RunFolder(output / "trials" / "000-lr=0.0001")
@@ -119,9 +113,7 @@ def test_a_killed_trial_tries_again_and_a_stopped_sweep_goes_on(
     assert json.loads((output / "results.json").read_text())["best"] is not None
 
 
-def test_a_trial_that_can_never_fit_is_one_clear_line(
-    beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trial_that_can_never_fit_is_one_clear_line(beginner_model_dir, tmp_path, capsys) -> None:
     path = write_sweep(tmp_path, beginner_model_dir, {"lr": [1e-4, 1e-3]}, {"num_env_runners": 8}, local=False)
     assert tune(path, "--output", tmp_path / "out") == 2
     error = capsys.readouterr().err.splitlines()[-1]

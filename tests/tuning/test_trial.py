@@ -1,7 +1,5 @@
 """A trial, stepped without Tune: an ordinary run that can be resumed and stopped."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Run folders for the viewer's tests: GRPO on two tasks, a search, and a model with hostile output."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,13 +21,7 @@ STALLED = {"stalled_turns": [1, 2], "window": 2}
 ITERATIONS, TASKS, MEMBERS = 3, ("task/a", "task b"), 4
 
 
-def write_run(
-    folder: Path,
-    seed: int = 0,
-    iterations: int = ITERATIONS,
-    factor: float = 1.0,
-    **keys: object,
-) -> Path:
+def write_run(folder: Path, seed: int = 0, iterations: int = ITERATIONS, factor: float = 1.0, **keys: object) -> Path:
     """Write a run; return its folder.
 
     Args:

@@ -1,7 +1,5 @@
 """An advantage's formula is named if and only if it gives the recorded number."""
 
-from __future__ import annotations
-
 import pytest
 
 from rl_agents.advantages import step_gae, whiten_steps

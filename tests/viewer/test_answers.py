@@ -1,7 +1,5 @@
 """The data of the viewer's pages: runs, groups, episodes, tokens, trees and tasks, and refused requests."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

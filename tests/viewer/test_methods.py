@@ -1,7 +1,5 @@
 """How the page explains a method's treatment of an episode; numbers worked by hand."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Every page in a real Chromium, from a server and from disk, with hostile model output."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

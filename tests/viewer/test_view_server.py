@@ -1,7 +1,5 @@
 """Access control: this machine under its own name, or a token; never another site's page."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """A server in another program's event loop."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

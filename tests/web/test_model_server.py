@@ -1,7 +1,5 @@
 """Calls of model servers against real ones on this machine: slow, overloaded, dying, rude."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """Streamed text: what is shown never changes, and it is the decoded whole."""
 
-from __future__ import annotations
-
 from chat_tokenizers import llama, qwen
 from hypothesis import given, settings
 from hypothesis import strategies as st

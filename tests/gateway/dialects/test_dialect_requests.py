@@ -277,9 +277,7 @@ ACCEPTED: list[tuple[ModuleType, dict[str, Any], tuple[dict[str, Any], ...], dic
 
 
 @pytest.mark.parametrize(("dialect", "body", "history", "ignored"), ACCEPTED)
-def test_what_the_providers_accept_is_accepted(
-    dialect: ModuleType, body: dict[str, Any], history: tuple[dict[str, Any], ...], ignored: dict[str, int]
-) -> None:
+def test_what_the_providers_accept_is_accepted(dialect, body, history, ignored) -> None:
     own = {"messages": ("input",), "chat_completions": ("input",), "responses": ("messages", "max_tokens")}
     name = dialect.__name__.rpartition(".")[2]
     call = dialect.read({key: value for key, value in body.items() if key not in own[name]})
