@@ -124,12 +124,6 @@ def test_product_is_taken_in_log_space_and_in_double_precision():
     assert weights[0, 0].item() == pytest.approx(math.exp(0.1), abs=2e-4)
 
 
-def test_all_rejected_batch_divides_by_nothing():
-    correction = apply(rc.geometric_rejection)
-    assert correction.weights.abs().sum() == 0
-    assert sum(w.sum() for w in token_mean(correction.mask)) == 0
-
-
 def test_metrics_of_the_gap():
     metrics = rc.mismatch_metrics(ROLLOUT + DIFFERENCES, ROLLOUT, MASK)
     assert metrics["mismatch_kl"].item() == pytest.approx(-0.89 / 5)
@@ -172,13 +166,6 @@ def test_k3_of_the_mismatch_is_r_minus_one_minus_d():
 def test_bounds_belong_to_the_range():
     assert one_row(rc.icepop, 0.0, bounds=(1.0, 2.0)).weights.item() == 1.0
     assert one_row(rc.icepop, 0.0, bounds=(0.5, 1.0)).weights.item() == 1.0
-
-
-def test_products_are_taken_row_by_row():
-    old = tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 3.0]])
-    found = rc.sequence_tis(old, torch.zeros_like(old), torch.ones_like(old), cap=1e12)
-    assert found.weights[:, 0].tolist() == pytest.approx([math.exp(2.0), math.exp(3.0)])
-    assert rc.sequence_mis(old.float(), old.float(), old).weights.dtype == torch.float32
 
 
 def test_effective_share_of_the_ratios():
@@ -234,11 +221,3 @@ def test_one_step_per_row_is_the_sequence_and_one_token_per_step_is_the_token(ga
     assert torch.allclose(rc.step_tis(old, rollout, mask, nowhere, cap=cap).weights, row_weight, rtol=1e-6)
     token_weight = rc.token_tis(old, rollout, mask, cap=cap).weights
     assert torch.allclose(rc.step_tis(old, rollout, mask, counted, cap=cap).weights, token_weight, rtol=1e-5)
-
-
-@given(st.lists(st.floats(-3, 3, width=32), min_size=2, max_size=8), st.integers(1, 7))
-def test_without_a_cap_the_steps_weights_multiply_to_the_rows(gaps, at):
-    segments = [int(number >= at) for number in range(len(gaps))]
-    found = steps_of(rc.step_tis, gaps, segments, cap=1e12)
-    product = math.prod(found[segments.index(step)] for step in set(segments))
-    assert product == pytest.approx(math.exp(sum(gaps)), rel=1e-6)
