@@ -136,12 +136,3 @@ def test_vspo_on_a_task_with_one_rollout():
     options = {"mode": "value", "temperature": 0.1, "alpha": 2.0, "clip": True}
     selection = vspo([[1.0], [1.0, 0.0]], np.random.default_rng(0), **options)
     assert selection.counts.tolist() == [0, 2]
-
-
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_float32_rewards_agree_with_float64(name):
-    rewards = np.random.default_rng(1).normal(size=12)
-    groups = np.repeat([0, 1, 2], 4)
-    double, single = ESTIMATORS[name](rewards, groups), ESTIMATORS[name](rewards.astype(np.float32), groups)
-    assert single.dtype == np.float64
-    assert single == pytest.approx(double, abs=1e-5)

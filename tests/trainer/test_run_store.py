@@ -88,7 +88,7 @@ def test_a_resumed_run_samples_nothing_again(beginner_model_dir: Path, tmp_path:
     straight = train(whole, 1)
     weights = policy_weights(whole)
     assert whole.pool is not None
-    whole.pool.close()  # what is killed instead leaves the same file (tests/store/test_kills.py)
+    whole.pool.close()  # what is killed instead leaves the same file (tests/store/test_killed_writers.py)
 
     second = AgentAlgorithm.from_checkpoint(tmp_path / "000001")
     second.open_pool(tmp_path / "pool.sqlite")
