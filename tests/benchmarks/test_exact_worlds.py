@@ -7,10 +7,7 @@ from algorithms.handmade import per_step, settings_of
 from benchmarks.exact_worlds.learn import budget_of
 from benchmarks.exact_worlds.methods import ChainCritic, chain_of
 from benchmarks.exact_worlds.walks import Budget, Sampler, Steps, episodes
-from benchmarks.exact_worlds.world import (
-    World,
-    policy,
-)
+from benchmarks.exact_worlds.world import World, policy
 from benchmarks.exact_worlds.worlds import WORLDS
 from rl_agents.algorithms.chain_gae import ChainCritic as Memory
 from rl_agents.data.samples import build_samples

@@ -11,14 +11,7 @@ import pytest
 import torch
 
 from rl_agents import losses
-from rl_agents.losses import (
-    aggregation_weights,
-    kl_penalty,
-    log_distribution,
-    masked,
-    token_entropy,
-    weighted_sum,
-)
+from rl_agents.losses import aggregation_weights, kl_penalty, log_distribution, masked, token_entropy, weighted_sum
 
 
 def tensor(values):

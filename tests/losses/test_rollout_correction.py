@@ -26,14 +26,7 @@ def step_tis(old, rollout, mask, **options):
     return rc.step_tis(old, rollout, mask, torch.where(mask > 0, 0, -1), **options)
 
 
-METHODS = [
-    rc.token_tis,
-    step_tis,
-    rc.sequence_tis,
-    rc.sequence_mis,
-    rc.geometric_rejection,
-    rc.icepop,
-]
+METHODS = [rc.token_tis, step_tis, rc.sequence_tis, rc.sequence_mis, rc.geometric_rejection, rc.icepop]
 
 
 def rows(correction):
@@ -81,10 +74,7 @@ def test_bounds_apply_to_r_itself():
 def test_geometric_rejection():
     assert apply(rc.geometric_rejection).mask.sum() == 0
     assert apply(rc.geometric_rejection, bounds=(0.995, 1.001)).mask.tolist() == [[0, 0, 0], [1, 1, 0]]
-    assert apply(rc.geometric_rejection, bounds=(0.999, 1.34986)).mask.tolist() == [
-        [1, 1, 1],
-        [0, 0, 0],
-    ]
+    assert apply(rc.geometric_rejection, bounds=(0.999, 1.34986)).mask.tolist() == [[1, 1, 1], [0, 0, 0]]
     assert apply(rc.geometric_rejection, bounds=(0.999, 1.34985)).mask.sum() == 0
 
 

@@ -90,10 +90,7 @@ class Schedule:
 
 @settings(max_examples=1000, deadline=None)
 @given(
-    batch=st.integers(1, 12),
-    staleness=st.integers(1, 6),
-    seed=st.integers(0, 2**32),
-    passing=st.sampled_from([0, 0.4]),
+    batch=st.integers(1, 12), staleness=st.integers(1, 6), seed=st.integers(0, 2**32), passing=st.sampled_from([0, 0.4])
 )
 def test_the_bound_holds_whatever_the_timing(batch: int, staleness: int, seed: int, passing: float) -> None:
     schedule = Schedule(batch, staleness, seed, passing)

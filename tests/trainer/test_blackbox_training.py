@@ -89,12 +89,7 @@ def test_a_tree_search_over_a_black_box_is_that_of_the_environment_inside(beginn
     assert any(not torch.equal(before[name], weights) for name, weights in after.items())
 
 
-@pytest.mark.parametrize(
-    ("keys", "problem"),
-    [
-        ({"context": "window(2)"}, "context=window"),
-    ],
-)
+@pytest.mark.parametrize(("keys", "problem"), [({"context": "window(2)"}, "context=window")])
 def test_keys_that_a_strangers_program_cannot_follow_are_refused(beginner_model_dir: Path, keys, problem) -> None:
     with pytest.raises(InputError, match=problem):
         train(build(beginner_model_dir, **{**BLACK_BOX, **keys}), 1)

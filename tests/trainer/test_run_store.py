@@ -18,10 +18,7 @@ SEARCH: dict[str, Any] = {
     "algo": "3spo", "search_steps": 60, "tasks_per_iteration": 4, "branching": "replay",
     "collapse_monitor": "off",  # its episodes are no experience: a resumed run rolls them out again
 }  # fmt: skip
-RUNS: dict[str, dict[str, Any]] = {
-    "episodes": {"algo": "grpo"},
-    "search": SEARCH,
-}
+RUNS: dict[str, dict[str, Any]] = {"episodes": {"algo": "grpo"}, "search": SEARCH}
 
 
 def recorded(algo: AgentAlgorithm, path: Path, iterations: int) -> list[list[Trajectory]]:
