@@ -79,11 +79,6 @@ def test_one_vote_of_hgpo_counts_as_it_is() -> None:
         assert advantages.tolist() == [0.5, -0.5]
 
 
-def test_the_return_goes_on_in_the_row_that_follows() -> None:
-    rows = reward_to_go([[0.0], [1.0]], [[1], [1]], [1, -1], gamma=0.5)
-    assert [row.tolist() for row in rows] == [[0.5], [1.0]]
-
-
 def test_an_empty_row_has_no_tokens() -> None:
     found = token_gae([[]], [[]], [[]], [-1], gamma=1.0, lam=1.0, final_values=[0.0])
     assert (found.advantages[0].size, found.returns[0].size) == (0, 0)

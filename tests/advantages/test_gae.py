@@ -1,6 +1,5 @@
 """Token and step GAE, discounted returns (sections 3, 10, 12 and 17)."""
 
-import numpy as np
 import pytest
 from advantages.chains import after
 
@@ -56,24 +55,6 @@ def test_bootstrap_enters_the_last_sampled_token():
     assert cut - plain == pytest.approx([0.9 * 0.9 * 2.0, 0.9 * 2.0])
 
 
-def test_rows_of_a_trajectory_equal_the_concatenated_row():
-    rewards, values = [[0, 0.5], [9, 9], [0, 7, 1]], [[0.1, 0.2], [8, 8], [0.3, 7, 0.4]]
-    masks = [[1, 1], [0, 0], [1, 0, 1]]
-    whole = token_gae(*(np.concatenate(rows) for rows in (rewards, values, masks)), gamma=0.9, lam=0.7)
-    order = [2, 0, 1]  # rows come in any order
-    parts = token_rows(
-        [rewards[i] for i in order],
-        [values[i] for i in order],
-        [masks[i] for i in order],
-        [4] * 3,
-        order,
-        gamma=0.9,
-        lam=0.7,
-    )
-    for found, expected in zip(parts, whole, strict=True):
-        assert np.concatenate([found[order.index(i)] for i in range(3)]) == pytest.approx(expected)
-
-
 def test_rows_of_different_trajectories_do_not_mix():
     parts = token_rows([[0.0], [1.0]], [[0.0], [0.0]], [[1], [1]], [0, 1], [0, 0])
     assert [a.tolist() for a in parts.advantages] == [[0.0], [1.0]]
@@ -97,18 +78,6 @@ def test_step_gae_reference_example():
     whitened = whiten_steps(found.advantages)
     assert whitened == pytest.approx([1.038442, 0.418684, 0.653684, -1.269041, -0.841769], abs=1e-6)
     assert step_gae(*STEPPO, lam=0.95).advantages[:3] == pytest.approx([0.727912, 0.4603, 0.6], abs=1e-6)
-
-
-def test_step_gae_does_not_depend_on_row_order():
-    order = [3, 0, 4, 2, 1]
-    found = step_gae(*[[column[i] for i in order] for column in STEPPO])
-    assert found.advantages == pytest.approx(step_gae(*STEPPO).advantages[order])
-    assert whiten_steps(found.advantages) == pytest.approx(whiten_steps(step_gae(*STEPPO).advantages)[order])
-
-
-def test_step_gae_with_gamma_and_lambda_of_one_is_reward_to_go_minus_value():
-    found = step_gae([1.0, 2.0, 4.0], [0.5, 0.25, 3.0], [0] * 3, [0, 1, 2], gamma=1.0)
-    assert found.advantages == pytest.approx([6.5, 5.75, 1.0])
 
 
 def test_step_gae_of_one_step_and_with_bootstrap():

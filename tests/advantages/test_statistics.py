@@ -35,10 +35,6 @@ def test_whitening_of_the_gae_example():
     assert whitened == pytest.approx([0.556081, 0.598360, 0.0, -1.154440], abs=1e-4)  # inputs have six digits
 
 
-def test_whitening_of_equal_values_is_zero():
-    assert masked_whiten([2.0, 2.0, 2.0], [1, 1, 1]) == pytest.approx([0.0] * 3, abs=1e-3)
-
-
 def test_epsilon_is_added_to_the_variance_of_tokens_and_to_the_deviation_of_steps():
     x = [1e-6, -1e-6]
     variance = 2e-12
