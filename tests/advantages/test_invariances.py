@@ -41,6 +41,8 @@ ESTIMATORS = {
     "3spo": grpo,
     "reinforce++-baseline": baseline_rows,
 }
+
+
 @pytest.mark.parametrize("reward", [0.0, 0.3, -7.0, 1e6])
 @pytest.mark.parametrize("name", sorted(set(ESTIMATORS) - {"reinforce++-baseline"}))
 def test_equal_rewards_give_exactly_zero_also_in_float32(name, reward):
