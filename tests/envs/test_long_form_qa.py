@@ -1,4 +1,4 @@
-"""long_form_qa: the almanac, files of one's own, the episode, judges with a server, PRS, the starter."""
+"""long_form_qa: the almanac, files of one's own, the episode, judges with a server."""
 
 import asyncio
 import json
@@ -13,16 +13,14 @@ from episodes import play_episodes
 from loopback import Loopback, loopback, saying, together
 from rollout.scripted import ScriptedEngine
 
-from rl_agents.algorithms import Settings
 from rl_agents.chat.template import make_context
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs.base import make_env, named_env
-from rl_agents.envs.long_form_qa import demonstrations, tasks
+from rl_agents.envs.long_form_qa import tasks
 from rl_agents.envs.long_form_qa.demonstrations import STARTER
 from rl_agents.envs.long_form_qa.tasks import load_questions
 from rl_agents.envs.options import JudgeKeys
 from rl_agents.errors import InputError
-from rl_agents.rewards.base import make_reward
 from rl_agents.rewards.judges import JudgeError
 from rl_agents.rollout.agent_loop import Limits
 from rl_agents.tools.calls import ToolCall, read_tools, write_response
@@ -231,34 +229,3 @@ def test_an_odd_reply_is_the_environments_failure(server: Loopback) -> None:
     with pytest.raises(JudgeError, match=r"grader at .*: replied 'perhaps', neither yes nor no"):
         env.step(answer("x"))
     assert env.snapshot() is before
-
-
-def scored(actions: list[str], **keys: Any) -> tuple[float, dict[str, Any]]:
-    """Play actions in the real agent loop and return what PRS makes of them."""
-    tokenizer = STARTER.build_tokenizer()
-    limits = Limits(len(actions), max_response_tokens=40, max_model_len=256)
-    said, context = iter(actions), make_context("append", tokenizer)
-    engine = ScriptedEngine(tokenizer, lambda prompt: next(said))
-    played = asyncio.run(
-        play_episodes([EpisodeSpec(TASK, 0, 0, seed=5)], lambda: make(**SMALL), engine, context, limits)
-    )
-    (trajectory,) = played.trajectories
-    settings = Settings.from_dict({"reward": "prs", "prs_form": "long", "prs_tags": ["answer"], **keys})
-    make_reward(settings).apply([trajectory])
-    return trajectory.episode_return, trajectory.facts["prs"]
-
-
-def test_prs_long_form_by_stages() -> None:
-    wishes = tasks.wishes_of(TASK)
-    searches = [demonstrations.compact_search(wish) for wish in wishes]
-    right = f"<answer> {tasks.compact_text(wishes)} </answer>"
-    half = f"<answer> {tasks.compact_text(wishes[:1])} </answer>"
-    wrong = f"<answer> {' '.join(wishes[0].words[:2])} tarn . </answer>"
-    assert scored([*searches, right])[0] == pytest.approx(3.1)
-    assert scored([right])[0] == pytest.approx(1.1)  # nothing was read: not grounded
-    total, parts = scored([*searches, half])
-    assert parts["judge"] == 1.0 and 2.1 < total < 3.1  # grounded, and BLEU of half an answer
-    assert scored([*searches, wrong])[0] == pytest.approx(1.1)
-    assert scored([searches[0], searches[0].replace('"}}', "")])[0] == pytest.approx(-1.0)
-    assert scored([searches[0].replace('"}}', ""), *searches, right])[0] == pytest.approx(-0.9)
-    assert scored(searches)[0] == pytest.approx(0.0)

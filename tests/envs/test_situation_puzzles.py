@@ -16,7 +16,6 @@ from rollout.scripted import fires_at
 from rl_agents.background import wait
 from rl_agents.envs import base
 from rl_agents.envs.base import env_spec, named_env, read_env_options
-from rl_agents.envs.options import JudgeKeys
 from rl_agents.envs.panels import stored_words
 from rl_agents.envs.situation_puzzles import tasks
 from rl_agents.envs.situation_puzzles import tasks as rules
@@ -24,7 +23,6 @@ from rl_agents.envs.situation_puzzles.demonstrations import STARTER
 from rl_agents.envs.situation_puzzles.env import PROMPT, SituationPuzzlesEnv, make_judge, parse_action
 from rl_agents.envs.situation_puzzles.tasks import NO, UNKNOWN, YES, Fact, Puzzle, Reply, key_questions, rule_reply
 from rl_agents.errors import InputError
-from rl_agents.rewards.judges import JudgeError
 from rl_agents.rewards.wording import FUNCTION_WORDS
 from rl_agents.rollout.env_calls import EnvFailure, call_env
 
@@ -95,12 +93,6 @@ def test_demo_puzzles_answer_what_they_list() -> None:
                 assert not FUNCTION_WORDS & set(cues.replace("/", " ").split()), cues
                 assert rule_reply(puzzle, f"Is it about {words}?").text == reply, (name, cues)
         assert rule_reply(puzzle, "Is it about elephants?").text == UNKNOWN
-
-
-def test_unknown_tasks_are_named() -> None:
-    for task in ("lighthouse/٠/raiders.pigeon.oath.reef", f"{TASK}s"):
-        with pytest.raises(InputError, match="unknown situation_puzzles task"):
-            make().reset(options={"task_id": task})
 
 
 @pytest.mark.parametrize(
@@ -269,20 +261,12 @@ def test_replies_of_the_server(server: Loopback, said: str, reply: str, progress
     assert (observation, info["progress"]) == (reply, progress)
 
 
-def test_a_silent_or_odd_server_ends_the_episode(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(JudgeKeys, "judge_retries", 1)
-    env = started(**keys(server), judge_timeout_s=2.0)
+def test_an_odd_reply_ends_the_episode(server: Loopback) -> None:
+    """Silent servers, and those that refuse: `web.test_model_server`."""
+    env = started(**keys(server))
     before = env.snapshot()
-    ask = "<interact>Was it night?</interact>"
     server.answer = saying("Perhaps")
-    with pytest.raises(EnvFailure, match=r"env_error: JudgeError: referee at .*: replied 'Perhaps', none of Yes, No"):
-        call_env(0, env.step, ask)
-    server.answer = saying("Unknown", statuses=[500, 500])
-    with pytest.raises(JudgeError, match=rf"HTTP 500: .*; asked about: {TASK} -> Was it night"):
-        env.step(ask)
-    server.answer = saying("Unknown", wait_s=30.0)
-    with pytest.raises(JudgeError, match=r"no answer within 2 s \(2 attempts\)"):
-        env.step(ask)
+    reason = rf"JudgeError: referee at .*: replied 'Perhaps', none of Yes, No.*; asked about: {TASK} -> Was it night"
+    with pytest.raises(EnvFailure, match=f"env_error: {reason}"):
+        call_env(0, env.step, "<interact>Was it night?</interact>")
     assert env.snapshot() == before
-    server.answer = saying("Unknown", statuses=[429])
-    assert env.step(ask)[0] == "Unknown" and env.snapshot() != before

@@ -5,7 +5,6 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 from environments import starts, with_keywords
 
 from rl_agents.envs import base
-from rl_agents.envs.base import named_env
 from rl_agents.envs.webshop import demonstrations, generated, pages, tasks
 from rl_agents.envs.webshop import store as store_writer
 from rl_agents.envs.webshop.catalogue import find_catalogue
@@ -26,7 +24,6 @@ from rl_agents.envs.webshop.store import Store
 from rl_agents.envs.webshop.tasks import Shop, local_shop
 from rl_agents.errors import InputError
 
-make = partial(named_env, "webshop")
 play = with_keywords("webshop", demonstrations.EXPERT.play)
 
 STYLES = ("3spo", "steppo", "compact")
@@ -130,12 +127,6 @@ def test_splits_of_generated_and_official_goals(shop: Shop) -> None:
     assert (len(ids(1000, "train")), len(ids(1000, "test"))) == (800, 200)
     with pytest.raises(InputError, match=r"no synthetic goals; env\.goals=human has some"):
         shop.task_ids("test", "synthetic")
-
-
-@pytest.mark.parametrize("name", ["human/99999", "", "human/00002\n"])
-def test_unknown_tasks_are_named(name: str) -> None:
-    with pytest.raises(InputError, match="unknown webshop task"):
-        make(catalogue="small").reset(options={"task_id": name})
 
 
 @pytest.mark.parametrize(
