@@ -30,8 +30,8 @@ def weights(algo: AgentAlgorithm) -> dict[str, torch.Tensor]:
     return {f"{net}/{n}": t.clone() for net, tensors in state.items() for n, t in tensors.items()}
 
 
-#: What other tests train with as well: `trainer/test_algorithm.py`, `test_search_training.py`, and the ablations below.
-TRAINED = {"grpo", "ppo", "chain-gae", "3spo", "steppo"}
+#: What other tests train with as well: the golden runs, `test_search_training.py`, and the ablations below.
+TRAINED = {"grpo", "ppo", "chain-gae", "3spo", "steppo", "vspo"}
 
 
 @pytest.mark.parametrize("name", [*(name for name in LEARNING if name not in TRAINED), "sft"])

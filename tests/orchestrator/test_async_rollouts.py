@@ -19,20 +19,6 @@ def versions(algo: AgentAlgorithm) -> set[int]:
     return {step.policy_version for trajectory in algo.last_trajectories for step in trajectory.steps}
 
 
-def test_every_step_of_an_iteration_has_the_version_of_k_before(beginner_model_dir: Path) -> None:
-    lag = 2
-    algo, after = build(beginner_model_dir, async_level=lag, iterations=5), [0]
-    for iteration in range(5):
-        (metrics,) = train(algo, 1)
-        assert versions(algo) == {after[max(0, iteration - lag)]}
-        assert metrics["rollout/async_level"] == min(lag, iteration)
-        after.append(algo.policy_version)
-        algo.evaluate_policy(episodes=4)  # engines have the newest weights in between
-        assert metrics["actor/grad_norm"] > 0
-    assert algo.place.position == 5 * 4
-    algo.stop()
-
-
 def test_a_resumed_run_is_equal_bit_for_bit(beginner_model_dir: Path, tmp_path: Path) -> None:
     """Of a method that takes further tasks when it has to. One behind: tests/algorithms/test_chain_gae.py."""
     keys = {**EXACT, "algo": "dapo", "max_generation_batches": 40, "lr": 1e-4, "async_level": 2, "iterations": 7}

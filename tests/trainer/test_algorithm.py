@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import pytest
 import torch
 from chat_tokenizers import qwen
@@ -100,42 +99,6 @@ def test_engine_and_learner_agree_and_a_checkpoint_is_a_hugging_face_folder_of_i
     assert not list(tmp_path.rglob("*.pkl")) and not list(tmp_path.rglob("*.bin"))
     with pytest.raises(InputError, match="checkpoint of algo grpo, not ppo"):
         build(beginner_model_dir, algo="ppo").restore_run_checkpoint(tmp_path / "000002")
-
-
-class Troubled(gymnasium.Env[str, str]):
-    """Breaks in one of four ways, by task."""
-
-    observation_space = action_space = gymnasium.spaces.Text(1 << 16)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.kind = (seed or 0) % 4
-        return "3 of 4 : 123 1A2B", {}
-
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        if self.kind == 1:
-            raise RuntimeError("the world fell over")
-        if self.kind == 2:
-            while True:
-                pass
-        if self.kind == 3:
-            return None, float("nan"), False, False, {}  # type: ignore[return-value]
-        return "1A2B", float(len(action) % 2), True, False, {"success": len(action) % 2 == 1}
-
-
-def test_broken_environments_end_their_own_episodes(beginner_model_dir: Path) -> None:
-    gymnasium.register("tests/Troubled-v0", entry_point=lambda **_: Troubled())
-    algo = build(beginner_model_dir, "gymnasium:tests/Troubled-v0", env_timeout_s=0.3, **{"tasks_per_iteration": 8})
-    (episodes,) = train(algo, 1)
-    assert episodes["rollout/episodes"] == 8 * 4
-    shares = [
-        episodes.get(f"end_cause/{cause}", 0.0) for cause in ("terminated", "env_error", "env_timeout", "env_garbage")
-    ]
-    assert sum(shares) == pytest.approx(1.0)
-    assert episodes["rollout/failed_episodes"] == pytest.approx((1 - shares[0]) * 32)
-    causes = {t.end_cause.split(":")[0]: t.end_cause for t in algo.last_trajectories}
-    assert "the world fell over" in causes.get("env_error", "the world fell over")
-    assert all(not t.failed or t.end_cause.startswith("env_") for t in algo.last_trajectories)
 
 
 def test_tune_builds_it_from_a_dictionary(beginner_model_dir: Path, tmp_path: Path) -> None:
