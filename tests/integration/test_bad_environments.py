@@ -1,7 +1,6 @@
 """Environments that break a run, through the command line as a user meets them: exit 1, and the cause on screen."""
 
 import json
-import os
 import shutil
 import time
 from pathlib import Path
@@ -40,8 +39,6 @@ class Bad(gymnasium.Env[str, str]):
             raise ValueError("gone")
         if self.bad and self.way == "hang":
             time.sleep(60)
-        if self.bad and self.way == "chdir":
-            os.chdir("/")
         return "3 of 4 : 123 1A2B", {}
 
     def step(self, action: str) -> Any:
@@ -173,10 +170,3 @@ def test_a_first_strike_counts_after_a_resume(beginner_model_dir: Path, tmp_path
     assert "2 tasks are excluded from sampling from now on (env_garbage: " in capsys.readouterr().out
     records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert [r.get("rollout/failed_episodes") for r in records] == [None, 4.0, 4.0, 0.0]
-
-
-def test_an_environment_that_changes_the_directory_does_not_move_the_output(beginner_model_dir, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert train(beginner_model_dir, Path("runs/here"), "chdir") == 0
-    assert os.getcwd() == str(tmp_path)
-    assert (tmp_path / "runs/here/checkpoints/000002/state.json").is_file()
