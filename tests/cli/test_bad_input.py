@@ -1,17 +1,12 @@
 """Bad input: exit code 2, one line on stderr, nothing written."""
 
 import shlex
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch  # noqa: F401  (otherwise the first command to import it prints to standard output)
 from bad_command_lines import ROWS
 
 from rl_agents.cli import main
-
-RUN = Path(__file__).parents[2] / "run.py"
 
 
 @pytest.fixture
@@ -37,14 +32,6 @@ def test_the_table_of_command_lines(row: str, nothing_starts, tmp_path, monkeypa
     captured = capsys.readouterr()
     assert captured.err.startswith("error: ") and len(captured.err.splitlines()) == 1
     assert words in captured.err and captured.out == "" and list(tmp_path.iterdir()) == []
-
-
-def test_the_same_from_a_shell(tmp_path) -> None:
-    command = [sys.executable, str(RUN), "--bogus"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_output_that_is_in_use_is_left_alone(tmp_path, capsys) -> None:

@@ -22,19 +22,6 @@ from rl_agents.trainer.resolve import resolve
 from rl_agents.trainer.unused_keys import layered
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"env.promt": "paper"}, "did you mean 'env.prompt'"),
-        ({"env.max_turns": 20}, "env.max_turns is not a key: set max_turns"),
-        ({"env": "circuit_decoding", "env.sizes": "1-2"}, "unknown option of environment circuit_decoding 'env.sizes'"),
-    ],
-)
-def test_what_cannot_work_is_said_before_anything_is_built(keys: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        resolve(Settings.from_dict(keys))
-
-
 def test_chosen_keys_win_over_the_starters_and_these_over_the_defaults() -> None:
     plain, chosen = resolve(Settings()), resolve(Settings.from_dict({"lr": 1e-5}))
     assert plain.lr == 5e-4 and plain.env_options["prompt"] == "compact"
@@ -74,23 +61,6 @@ def test_values_are_read_as_yaml() -> None:
     assert Settings.from_dict({"lr": "1e-4"}).lr == 1e-4
     with pytest.raises(InputError, match="key=value"):
         parse_assignments(["lr"])
-
-
-def test_recipes_name_file_and_line(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.yaml"
-    broken.write_text("lr: 1\nbetas: [0.9\nalgo: x\n")
-    with pytest.raises(InputError, match=r"broken\.yaml:\d+: broken YAML"):
-        load_recipe(str(broken))
-    listing = tmp_path / "list.yaml"
-    listing.write_text("- a\n")
-    twice = tmp_path / "twice.yaml"
-    twice.write_text("lr: 1\nseed: 1\nlr: 2\n")
-    with pytest.raises(InputError, match=r"twice\.yaml:3: .*key 'lr' occurs twice"):
-        load_recipe(str(twice))
-    with pytest.raises(InputError, match="a mapping of keys"):
-        load_recipe(str(listing))
-    with pytest.raises(InputError, match="no such file"):
-        load_recipe(str(tmp_path / "absent.yaml"))
 
 
 def test_settings_travel_to_actors_with_the_keys_of_all_algorithms() -> None:

@@ -67,24 +67,6 @@ def test_lengths_stops_and_wishes_are_said_again(thinker: Server) -> None:
     assert len(entries) == told["usage"]["output_tokens"] and all(entry["logprob"] <= 0 for entry in entries)
 
 
-def test_errors_have_the_dialects_own_form(thinker: Server) -> None:
-    def refused(path: str, body: dict[str, Any], **headers: str) -> tuple[int, dict[str, Any]]:
-        response = thinker.request("POST", path, {"model": "m", **body}, headers=headers)
-        return response.status_code, response.json()
-
-    status, body = refused("/v1/messages", {**MESSAGES[1], "max_tokens": 0})
-    assert status == 400 and body["type"] == "error" and body["error"]["type"] == "invalid_request_error"
-    status, body = refused("/v1/messages", {**MESSAGES[1], "top_k": 3, "stream": True})
-    assert (
-        status == 400
-        and body["error"]["type"] == "invalid_request_error"
-        and "torch engine" in body["error"]["message"]
-    )
-    status, body = refused("/v1/responses", {**RESPONSES[1], "previous_response_id": "resp_1"})
-    assert status == 400 and body["error"]["param"] == "previous_response_id"
-    assert thinker.request("GET", "/v1/nowhere", headers={"anthropic-version": "2023-06-01"}).json()["type"] == "error"
-
-
 def test_anthropics_clients_bring_their_key_in_a_header_of_their_own(tmp_path: Path) -> None:
     server = serve(tmp_path / "greeter", ["hello"], keys=Keys(digest("user-key")))
     try:
