@@ -35,6 +35,7 @@ from pathlib import Path
 
 import pytest
 import side_by_side
+from judge_server import vllm_judge
 from side_by_side import pytest_xdist_make_scheduler  # noqa: F401  (a hook)
 
 from rl_agents.startup import collect_less_often
@@ -169,3 +170,10 @@ def smollm2_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert main(["model", "smollm2", "--output", str(folder)]) == 0
 
     return side_by_side.made_once(tmp_path_factory, "smollm2", convert)
+
+
+@pytest.fixture(scope="session")
+def judge_that_says_yes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real vLLM server whose model ``judge`` says Yes to everything."""
+    with vllm_judge("Yes", tmp_path_factory.mktemp("judge")) as url:
+        yield url

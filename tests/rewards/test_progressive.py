@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 from loopback import Loopback, loopback, saying
@@ -261,3 +262,16 @@ def test_training_with_prs_and_t3(beginner_model_dir, server):
         assert (parts["judge"] is None) == (parts["process"] < 1)
     assert {t.episode_return for t in agent.evaluate_policy("test", 32)} <= {0.0, 1.0}
     agent.stop()
+
+
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+@pytest.mark.ray
+def test_a_real_vllm_server_judges(judge_that_says_yes, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    keys = {"prs_form": "long", "judge": "openai", "judge_url": judge_that_says_yes}
+    good, bad = episode(CALL, ANSWER), episode(CALL, ANSWER.replace("Paris", "Rome"))
+    metrics = make_reward(settings(**keys, judge_model="judge")).apply([good, bad, episode(CALL, CALL)])
+    assert (metrics["reward/judge_calls"], metrics["reward/judge_mean"]) == (2.0, 1.0)
+    assert [good.episode_return, bad.episode_return] == pytest.approx([3.1, 2.1])
+    with pytest.raises(InputError, match=rf"nobody at {judge_that_says_yes}: HTTP 404"):
+        make_reward(settings(**keys, judge_model="nobody")).apply([episode(CALL, ANSWER)])
