@@ -9,6 +9,7 @@ from typing import Any
 from rl_agents.envs.coroutines import finished
 from rl_agents.envs.stateful import SEVERAL_ACTIONS, Options, State, StatefulEnv, StepResult, read_tags
 from rl_agents.tools.calls import Response, Tool, read_response
+from rl_agents.tools.toolbox import feedback
 
 CALLS, ANSWER, MALFORMED = "calls", "answer", "malformed"
 
@@ -34,7 +35,7 @@ class ToolResponse:
         kind: ``calls``, ``answer`` or ``malformed``.
         response: the calls, for `rl_agents.tools.toolbox.Toolbox.execute`; they parse, but may not fit their tools.
         answer: the text inside the tag, without white space around it; never empty if ``kind`` is ``answer``.
-        problem: of a malformed response, for the agent.
+        problem: of a malformed response, for the agent; bounded (`feedback`).
     """
 
     kind: str
@@ -47,7 +48,7 @@ def read_turn(text: str) -> ToolResponse:
     """Read a response; thoughts are ignored."""
     response = read_response(text)
     if response.problem:
-        return ToolResponse(MALFORMED, response, problem=response.problem)
+        return ToolResponse(MALFORMED, response, problem=feedback(response.problem))
     said = read_tags(response.content)
     if response.calls:
         answered = said.kind == "answer" or said.problem == SEVERAL_ACTIONS

@@ -1,5 +1,6 @@
 """Responses with tags, whose reading takes linear time, and turns of an agent with tools: calls or an answer."""
 
+import json
 import re
 
 import pytest
@@ -8,6 +9,9 @@ from hypothesis import strategies as st
 
 from rl_agents.envs.stateful import read_tags
 from rl_agents.envs.tool_turns import ANSWER, BOTH, CALLS, EMPTY, MALFORMED, NEITHER, SEVERAL, read_turn
+from rl_agents.envs.webshop.pages import Page
+from rl_agents.envs.webshop.prompts import read_command
+from rl_agents.tools.toolbox import MAX_FEEDBACK_CHARACTERS
 
 CALL = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
 
@@ -29,6 +33,13 @@ def test_calls_and_answers() -> None:
 def test_what_cannot_be_played_says_why(text: str, problem: str) -> None:
     turn = read_turn(text)
     assert (turn.kind, turn.problem) == (MALFORMED, problem)
+
+
+def test_what_is_told_repeats_little_of_the_response() -> None:
+    call = json.dumps({"name": "<|im_end|>" * 9999, "arguments": 3})
+    said = f"<tool_call>{call}</tool_call>"
+    for problem in (read_turn(said).problem, read_command(said, Page("search", (), ()), "steppo").detail):
+        assert 0 < len(problem) <= MAX_FEEDBACK_CHARACTERS
 
 
 @settings(deadline=None)

@@ -27,7 +27,7 @@ from rl_agents.retrieval.passages import Passage, PassageStore
 from rl_agents.rewards.grounding import conciseness, grounded_share, sentences, stated_share
 from rl_agents.rewards.judges import make_judge
 from rl_agents.rewards.reading import Reading
-from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolResult, feedback, render_results
+from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolResult, render_results
 
 MAX_TITLE, MAX_TEXT = 300, 2000
 CUT = " ..."
@@ -161,7 +161,7 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
         return {"messages": messages, "tools": [SEARCH.to_openai()]}
 
     def _reject(self, state: QAState, problem: str) -> StepResult:
-        text = INVALID if self._compact else _MALFORMED.format(problem=feedback(problem))
+        text = INVALID if self._compact else _MALFORMED.format(problem=problem)
         return self._end_malformed(state, text, query="")
 
     def _call(self, state: QAState, turn: ToolResponse) -> StepResult:

@@ -25,7 +25,7 @@ from rl_agents.envs.tool_turns import ToolEnv, ToolResponse
 from rl_agents.errors import InputError, unknown
 from rl_agents.tools.mcp_client import McpClient, McpTool
 from rl_agents.tools.mcp_servers import read_servers
-from rl_agents.tools.toolbox import BoundTool, Toolbox, feedback, render_results
+from rl_agents.tools.toolbox import BoundTool, Toolbox, render_results
 
 #: Calls in one turn; further ones are not run.
 MAX_CALLS = 4
@@ -163,7 +163,7 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
         return self._end_turn(new, ANSWER_NOTE, earned, valid=True, progress=None, terminated=True, query="")
 
     def _reject(self, state: ToolState, problem: str) -> StepResult:
-        return self._end_malformed(state, _MALFORMED.format(problem=feedback(problem)), query="")
+        return self._end_malformed(state, _MALFORMED.format(problem=problem), query="")
 
     def close(self) -> None:
         """Close the connection; servers that no other environment uses end."""

@@ -24,6 +24,7 @@ from rl_agents.envs.webshop.reward import Score
 from rl_agents.envs.webshop.tasks import ShopReply
 from rl_agents.tools.calls import check_call, read_response
 from rl_agents.tools.thoughts import read_thoughts
+from rl_agents.tools.toolbox import feedback
 
 #: Characters of a page in a prompt, and of its list of actions, at most.
 MAX_PAGE = 8000
@@ -234,11 +235,11 @@ def _page_part(observation: str) -> str:
 def _read_call(response: str) -> Read:
     parsed = read_response(response)
     if parsed.problem:
-        return Read(problem=BAD_CALL, detail=parsed.problem)
+        return Read(problem=BAD_CALL, detail=feedback(parsed.problem))
     if len(parsed.calls) != 1:
         return Read(problem=SEVERAL_ACTIONS if parsed.calls else NO_ACTION)
     if fault := check_call(parsed.calls[0], [ENV_STEP]):
-        return Read(problem=BAD_CALL, detail=fault)
+        return Read(problem=BAD_CALL, detail=feedback(fault))
     return Read(str(parsed.calls[0].arguments["command"]))
 
 
