@@ -90,13 +90,14 @@ def test_an_episode_by_hand(env: McpEnv) -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "told"),
-    [("hello", "found neither a tool call"), (calls(*[("add", {"a": 1, "b": 1})] * 5), "only the first 4 of 5 calls")],
-)
-def test_what_does_not_fit_is_told_and_not_valid(env: McpEnv, action: str, told: str) -> None:
+    ("action", "told", "progress"),
+    [("hello", "found neither a tool call", None), (calls(("ad", {})), "there is no tool 'ad'", None),
+     (calls(*[("add", {"a": 1, "b": 1})] * 5), "only the first 4 of 5 calls", True)],
+)  # fmt: skip
+def test_what_does_not_fit_is_told_and_not_valid(env: McpEnv, action: str, told: str, progress: bool | None) -> None:
     env.reset(options={"task_id": "city/ada"})
     observation, _, terminated, _, info = env.step(action)
-    assert told in observation and not info["valid"] and not terminated
+    assert told in observation and not info["valid"] and not terminated and info["progress"] is progress
 
 
 def test_the_checker_passes_and_an_unknown_tool_of_the_choice_is_named(env: McpEnv, files: dict[str, str]) -> None:

@@ -119,7 +119,7 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
 
     ``info`` has ``task_id``, ``success`` (grounded and complete), ``valid`` (every call fitted the tool, or the answer
     could be read), ``anchor`` (the task and the set of passages read), ``progress`` (a new passage was found; None
-    before the first turn, for malformed responses and for answers), ``query``, ``references``, ``points``, ``evidence``
+    before the first turn, if no call was run, and for answers), ``query``, ``references``, ``points``, ``evidence``
     (the passages read) and ``metrics``: ``turns``, ``searches``, ``passages``, ``sentences``, ``grounded``,
     ``complete``, ``grounded_share``, ``stated_share``, ``conciseness``. In the ``paper`` style, `reset` adds
     ``messages`` and ``tools``.
@@ -178,7 +178,8 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
         results = Toolbox([BoundTool(SEARCH, search)], MAX_CALLS).execute(turn.response)
         new = replace(state, read=tuple(read), searches=state.searches + sum(result.ok for result in results))
         queries = [str(result.call.arguments["query"]) for result in results if result.ok and result.call]
-        valid, progress = all(result.fits for result in results), len(read) > len(state.read)
+        valid = all(result.fits for result in results)
+        progress = len(read) > len(state.read) if queries else None
         if self._compact:
             results = [result if result.ok else ToolResult(result.call, INVALID, ok=True) for result in results]
         query = " ; ".join(queries)

@@ -106,7 +106,7 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
 
     ``info`` has ``task_id``, ``success`` (exact match), ``valid`` (the answer could be read, or every call fit its
     tool, regardless of its result), ``anchor`` (the task and the results so far), ``progress`` (a call returned a new
-    result; None before the first turn, for malformed responses and for answers), ``references`` and ``metrics``:
+    result; None before the first turn, if no call was run, and for answers), ``references`` and ``metrics``:
     ``turns``, ``calls``, ``failed_calls``, ``em`` and ``f1``. After `reset` it also has ``messages`` and ``tools``.
 
     Raises:
@@ -181,7 +181,7 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
             new,
             render_results(results),
             valid=len(ran) == len(results),
-            progress=len(seen) > len(state.seen),
+            progress=len(seen) > len(state.seen) if ran else None,
             query=" ; ".join(str(result.call) for result in ran),
         )
 

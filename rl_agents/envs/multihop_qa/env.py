@@ -141,7 +141,7 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
 
     ``info`` has ``task_id``, ``success`` (exact match), ``valid`` (the response could be read, and every call fits the
     tool), ``anchor`` (question and found passages), ``progress`` (a supporting passage was found for the first time;
-    for the answer, all were found; None if supporting passages are unknown or the response is malformed), ``query``
+    for the answer, all were found; None if supporting passages are unknown or no call was run), ``query``
     (the searches of the turn), ``references`` (accepted answers), and ``metrics``: ``turns``, ``em``, ``f1``,
     ``answered``, ``searches``, ``repeated_searches``, ``passages_seen``, ``invalid_actions``, and ``support_found``
     (share of the supporting passages, if they are known).
