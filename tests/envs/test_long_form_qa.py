@@ -116,6 +116,16 @@ def test_evidence_is_what_was_read() -> None:
     assert claim in observation and info["evidence"] == [] and not info["valid"]
 
 
+@pytest.mark.parametrize(("said", "grounded"), [("Owls do not sing.", 1.0), ("Owls eat voles.", 0.0)])
+def test_the_first_line_of_a_passage_without_title_is_no_heading(
+    own: dict[str, str], said: str, grounded: float
+) -> None:
+    Path(own["documents"]).write_text(json.dumps({"text": "Owls do not sing.\nCats eat voles."}) + "\n")
+    env = started("2", **own)
+    assert "[1] Owls do not sing.\nCats eat voles." in env.step(search("owls"))[0]
+    assert env.step(answer(said))[4]["metrics"]["grounded"] == grounded
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -64,9 +64,9 @@ _MALFORMED = "Your last response was not valid: {problem}. Search, or answer ins
 
 
 def passage_text(passage: Passage) -> str:
-    """Return a passage as the agent reads it: title, line break, text. Long ones are cut."""
+    """Return a passage as the judge reads it: title (may be empty), line break, text. Long ones are cut."""
     title, text = _cut(" ".join(passage.title.split()), MAX_TITLE), _cut(passage.text.strip(), MAX_TEXT)
-    return f"{title}\n{text}" if title else text
+    return f"{title}\n{text}"
 
 
 def _cut(text: str, limit: int) -> str:
@@ -171,9 +171,10 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
             hits = self._retriever.search(arguments["query"], self.options.results)
             texts = [passage_text(hit.passage) for hit in hits]
             read.extend(text for text in dict.fromkeys(texts) if text not in read)
+            shown = [text.lstrip("\n") for text in texts]  # without an empty title
             if self._compact:
-                return " ".join(texts) or NOTHING
-            return "\n\n".join(f"[{number}] {text}" for number, text in enumerate(texts, start=1)) or NOTHING_FOUND
+                return " ".join(shown) or NOTHING
+            return "\n\n".join(f"[{number}] {text}" for number, text in enumerate(shown, start=1)) or NOTHING_FOUND
 
         results = Toolbox([BoundTool(SEARCH, search)], MAX_CALLS).execute(turn.response)
         new = replace(state, read=tuple(read), searches=state.searches + sum(result.ok for result in results))
