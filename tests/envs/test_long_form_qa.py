@@ -154,10 +154,11 @@ def test_files_of_ones_own(own: dict[str, str]) -> None:
     with pytest.raises(InputError, match="is only for the almanac"):
         make(**own, prompt="compact")
     path = Path(own["questions"])
-    path.write_text("".join(json.dumps({"question": f"Q{i}?", "points": ["P."]}) + "\n" for i in range(20)))
-    found = load_questions(str(path))
-    assert len(found.splits["test"]) == 2 and len(found.splits["train"]) == 18
-    assert not set(found.splits["test"]) & set(found.splits["train"])
+    for count, tests in ((20, 2), (3, 1)):
+        path.write_text("".join(json.dumps({"question": f"Q{i}?", "points": ["P."]}) + "\n" for i in range(count)))
+        found = load_questions(str(path))
+        assert len(found.splits["test"]) == tests and len(found.splits["train"]) == count - tests
+        assert not set(found.splits["test"]) & set(found.splits["train"])
     path.write_text(json.dumps([{"question": "Q?", "points": ["P."]}]))
     single = load_questions(str(path.rename(path.with_suffix(".json"))))
     assert single.splits == {"train": ("1",), "test": ("1",)}

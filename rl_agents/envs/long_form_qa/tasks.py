@@ -224,9 +224,10 @@ def _texts(value: Any, key: str, limit: int) -> tuple[str, ...]:
 
 
 def _splits(given: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Split as given, and draw `TEST_SHARE` of the others. With one question, both sets have it."""
+    """Split as given, and draw `TEST_SHARE` of the others, or one if no test is given. Both sets have a single one."""
     free = [name for name, split in given.items() if not split]
-    drawn = set(shuffled_ids(free, SPLIT_SEED)[: round(TEST_SHARE * len(free))])
+    least = len(free) > 1 and "test" not in given.values()
+    drawn = set(shuffled_ids(free, SPLIT_SEED)[: max(round(TEST_SHARE * len(free)), least)])
     test = [name for name, split in given.items() if split == "test" or name in drawn]
     train = [name for name in given if name not in set(test)]
     return {"train": tuple(train or test), "test": tuple(test or train)}
