@@ -270,6 +270,13 @@ def test_bad_questions_are_one_line_each(tmp_path: Path, record: Any, message: s
     assert "\n" not in str(error.value) and str(path) in str(error.value)
 
 
+def test_passages_with_ids_of_each_question_are_refused(tmp_path: Path) -> None:
+    rows = [{"question": f"Q{text}?", "answer": text, "passages": [{"id": "0", "text": text}]} for text in "aab"]
+    assert len(source_of(str(written(tmp_path / "same.jsonl", *rows[:2]))).task("1").store) == 1
+    with pytest.raises(InputError, match=r"q\.jsonl: two different passages have the id '0'; leave the ids out"):
+        source_of(str(written(tmp_path / "q.jsonl", *rows)))
+
+
 def test_few_bad_questions_are_named_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = [{**HOTPOT, "_id": f"q{number}"} for number in range(198)]
     path = written(

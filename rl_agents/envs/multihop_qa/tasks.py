@@ -162,13 +162,16 @@ class TableQuestions:
 
 
 def _unique_passages(tables: Sequence[Table]) -> Iterator[tuple[Passage, float]]:
-    seen: set[str] = set()
+    seen: dict[str, int] = {}
     for table in tables:
         for entry, share in read_questions(table, 1.0):  # excluded rows were checked before
             for passage in entry.passages:
                 if passage.id not in seen:
-                    seen.add(passage.id)
+                    seen[passage.id] = hash(passage)
                     yield passage, share
+                elif seen[passage.id] != hash(passage):
+                    remedy = "leave the ids out, or give every passage its own"
+                    raise InputError(f"{table.name}: two different passages have the id {passage.id!a}; {remedy}")
 
 
 def kept_tables(tables: Sequence[Table], max_bad_share: float, noun: str) -> tuple[KeptRows, ...]:
