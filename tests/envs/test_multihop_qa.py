@@ -114,6 +114,16 @@ def test_what_is_wrong_is_told(response: str, told: str) -> None:
     assert "invalid" in observation and told not in observation and not terminated
 
 
+def test_states_of_two_worlds_with_the_same_question_differ() -> None:
+    anchors = set()
+    for task in ("train/000/01", "train/008/02"):  # "benora founder born ?", with two founders
+        env = make(questions="small", prompt="compact")
+        env.reset(options={"task_id": task})
+        anchors.add(env.step(searches("benora founder"))[4]["anchor"])
+        assert env.state.task.question.question == "benora founder born ?"
+    assert len(anchors) == 2
+
+
 def test_half_right_answers_earn_f1_where_it_is_asked_for() -> None:
     env = make(reward="f1")
     env.reset(options={"task_id": CHAIN})

@@ -140,7 +140,7 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
     """Answer a question whose facts are in several passages, which must be searched for.
 
     ``info`` has ``task_id``, ``success`` (exact match), ``valid`` (the response could be read, and every call fits the
-    tool), ``anchor`` (question and found passages), ``progress`` (a supporting passage was found for the first time;
+    tool), ``anchor`` (task and found passages), ``progress`` (a supporting passage was found for the first time;
     for the answer, all were found; None if supporting passages are unknown or no call was run), ``query``
     (the searches of the turn), ``references`` (accepted answers), and ``metrics``: ``turns``, ``em``, ``f1``,
     ``answered``, ``searches``, ``repeated_searches``, ``passages_seen``, ``invalid_actions``, and ``support_found``
@@ -255,7 +255,7 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
             "task_id": question.id,
             "success": state.exact == 1.0,
             "references": list(question.answers),
-            "anchor": f"{question.question} | {' | '.join(sorted(state.seen))}",
+            "anchor": f"{question.id} | {' | '.join(sorted(state.seen))}",
             "metrics": metrics,
         }
 
