@@ -98,6 +98,10 @@ def cosine(first: Sequence[float], second: Sequence[float]) -> float:
     return 0.0 if norms == 0 else sum(x * y for x, y in zip(first, second, strict=True)) / norms
 
 
+#: A smaller gain in similarity is a rounding error, as between an estimate and a multiple of it.
+LEAST_GAIN = 1e-9
+
+
 def shown(level: int, levels: int) -> str:
     """Return a level in the agent's form.
 

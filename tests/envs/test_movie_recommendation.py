@@ -40,6 +40,7 @@ def test_rules_by_hand() -> None:
     assert rules.progresses([away, near], truth) and rules.progresses([away, near, exact], truth)
     assert not rules.progresses([near, away], truth)
     assert not rules.progresses([near, near], truth)  # no gain is no progress
+    assert not rules.progresses([(0.1, 0.1, 0.1), (0.3, 0.3, 0.3)], (1, 1, 3))  # nor is a rounding error
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def test_rules_by_hand() -> None:
     progress = [rules.progresses(a, b) for a, b in pairs if b is not None]
     assert fires_at(progress, base.env_spec("preference_estimation").progress_window) == 4
     assert not rules.progresses(0.7, 0.7)
+    assert not rules.progresses(*(preferences.cosine([x] * 3, (1, 1, 3)) for x in (0.1, 0.3)))  # a rounding error
 
 
 def test_bad_options_are_named() -> None:

@@ -114,10 +114,10 @@ def parse_action(response: str, task: Task, style: str, final: bool) -> TaggedAc
 def progresses(estimates: Sequence[Vector], weights: Levels) -> bool:
     """T3's rule: Sim(v_τ+1, v*) - Sim(v_τ, v*) > 0, the last estimate is closer to the hidden weights.
 
-    An unchanged estimate is a stall, and the first one is progress.
+    An unchanged estimate or a multiple of it is a stall, and the first one is progress.
     """
     similarities = [preferences.cosine(estimate, weights) for estimate in estimates[-2:]]
-    return len(similarities) < 2 or similarities[-1] > similarities[-2]
+    return len(similarities) < 2 or similarities[-1] > similarities[-2] + preferences.LEAST_GAIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,9 +105,9 @@ def reply_observation(task: Task, question: Question, reply: str, style: str) ->
 def progresses(before: float | None, after: float) -> bool:
     """T3's rule for PreferenceEstimation: Sim(v_t, w) - Sim(v_t-1, w) > 0.
 
-    The first estimate is progress, and an unchanged one is a stall.
+    The first estimate is progress, and an unchanged one or a multiple of it is a stall.
     """
-    return before is None or after > before
+    return before is None or after > before + preferences.LEAST_GAIN
 
 
 @dataclass(frozen=True, slots=True)
