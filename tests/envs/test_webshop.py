@@ -218,6 +218,10 @@ def test_info_and_anchors() -> None:
     assert info["admissible_actions"] == ["search[<your query>]"] and info["task_id"] == TASK
     first = env.step("<action>search[kettle]</action>")[4]
     assert (first["query"], first["valid"]) == ("search[kettle]", True)
+    env.step("<action>click[next >]</action>")
+    assert env.step("<action>click[< prev]</action>")[4]["query"] == ""
+    steppo = started(prompt="steppo")
+    assert steppo.step(in_style(" search[kettle]", "steppo"))[4]["metrics"]["searches"] == 1.0
     other = started()
     other.step("<action>junk</action>")
     assert other.step("<action>search[kettle]</action>")[4]["anchor"] == first["anchor"]

@@ -66,14 +66,15 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         else:
             turn = self._shop.act(state.turn.goal, state.turn.state, read.command[:MAX_ACTION])
         problem = prompts.problem_text(read, turn.problem, self.options.prompt)
+        searched = state.turn.page.kind == "search" and not problem
         new = replace(
             state,
             turn=turn,
             problem=problem,
             invalid=state.invalid + bool(problem),
-            searches=state.searches + (not problem and read.command.lower().startswith("search")),
+            searches=state.searches + searched,
         )
-        query = read.command if not problem and turn.page.kind == "results" else ""
+        query = read.command.strip() if searched else ""
         score, valid = turn.score, not problem
         if score is None:
             observation = prompts.next_observation(turn, self.options.prompt, problem)
