@@ -1,6 +1,7 @@
 """PaperSearch: rewards by hand, libraries, the episode, fuzzed calls, files, citations, the served selector."""
 
 import json
+import random
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -217,6 +218,8 @@ def test_the_expert_finds_nearly_everything() -> None:
     assert all(info["success"] for info in infos)
     assert sum(info["metrics"]["f1"] for info in infos) / len(infos) > 0.98
     assert sum(info["metrics"]["refused_calls"] for info in infos) == 0
+    expert = demonstrations.STARTER.expert
+    assert expert and expert(ids[0], random.Random(0), PaperSearchOptions()), "not only of the small libraries"
 
 
 RECORDS = [

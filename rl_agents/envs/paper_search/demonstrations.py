@@ -169,5 +169,5 @@ STARTER = word_starter(
         "iterations": 40,
         "eval_episodes": 240,
     },
-    expert=ScriptedPlayer(PaperSearchEnv, _expert, fixed=SMALL),
+    expert=EXPERT,
 )
