@@ -1,6 +1,7 @@
 """SituationPuzzles: rules by hand, our puzzles, AR-Bench's files, the episode, a judge behind a server."""
 
 import json
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,7 @@ from rl_agents.background import wait
 from rl_agents.envs import base
 from rl_agents.envs.base import env_spec, named_env, read_env_options
 from rl_agents.envs.panels import stored_words
-from rl_agents.envs.situation_puzzles import tasks
+from rl_agents.envs.situation_puzzles import SituationPuzzlesOptions, tasks
 from rl_agents.envs.situation_puzzles import tasks as rules
 from rl_agents.envs.situation_puzzles.demonstrations import STARTER
 from rl_agents.envs.situation_puzzles.env import PROMPT, SituationPuzzlesEnv, make_judge, parse_action
@@ -93,6 +94,11 @@ def test_demo_puzzles_answer_what_they_list() -> None:
                 assert not FUNCTION_WORDS & set(cues.replace("/", " ").split()), cues
                 assert rule_reply(puzzle, f"Is it about {words}?").text == reply, (name, cues)
         assert rule_reply(puzzle, "Is it about elephants?").text == UNKNOWN
+
+
+def test_a_puzzle_that_the_scripted_player_cannot_play_is_refused() -> None:
+    with pytest.raises(InputError, match="puzzle demo/anniversary has no theme"):
+        STARTER.demonstrate("demo/anniversary", random.Random(0), SituationPuzzlesOptions())
 
 
 @pytest.mark.parametrize(

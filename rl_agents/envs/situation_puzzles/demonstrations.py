@@ -22,6 +22,7 @@ from rl_agents.envs.situation_puzzles.env import NO_QUESTION, TOO_LONG, PuzzleSt
 from rl_agents.envs.situation_puzzles.tasks import Puzzle, Theme
 from rl_agents.envs.small_model import sum_parts
 from rl_agents.envs.stateful import MALFORMED_REASONS
+from rl_agents.errors import InputError
 from rl_agents.rewards.wording import stem, stems
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ def theme_of(puzzle: Puzzle) -> Theme:
     """Return the theme of a generated puzzle.
 
     Raises:
-        ValueError: the puzzle was not generated.
+        InputError: the puzzle was not generated.
     """
     if not puzzle.slots:
-        raise ValueError(f"{puzzle.puzzle_id} has no theme: the scripted players only know generated puzzles")
+        raise InputError(f"puzzle {puzzle.puzzle_id} has no theme: the scripted player only knows generated puzzles")
     return tasks.themes()[puzzle.given[0]]
 
 
