@@ -93,7 +93,7 @@ def best_input(tables: Sequence[str], candidates: Sequence[int]) -> str:
 
 SEED = "circuit_decoding-2025"
 SIZES = {"train": 1000, "test": 300}
-_TASK_ID = re.compile(r"(\d{1,2})-(\d{1,2})/(train|test)/(\d{4})")
+_TASK_ID = re.compile(r"(\d{1,2})-(\d{1,2})/(train|test)/(\d{4})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

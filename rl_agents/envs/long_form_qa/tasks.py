@@ -234,7 +234,7 @@ def _splits(given: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 
 
 SIZES = {"train": 1000, "test": 200}
-_TASK_ID = re.compile(r"almanac/(train|test)/(\d{4})")
+_TASK_ID = re.compile(r"almanac/(train|test)/(\d{4})", re.ASCII)
 
 
 def task_ids(split: str, options: LongFormQAOptions) -> list[str]:

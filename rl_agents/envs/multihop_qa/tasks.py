@@ -35,7 +35,7 @@ SEED = "multihop_qa-2025"
 FORMAT = 3
 #: Worlds of each setting.
 WORLDS = {"generated": {"train": 80, "test": 20}, "small": {"train": 400, "test": 40}}
-_WORLD_TASK = re.compile(r"(train|test)/(\d{3})/(\d{2})")
+_WORLD_TASK = re.compile(r"(train|test)/(\d{3})/(\d{2})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

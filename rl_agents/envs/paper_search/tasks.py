@@ -95,7 +95,7 @@ class SmallPapers:
         ]
 
     def task(self, task_id: str) -> Task:
-        match = re.fullmatch(r"small/(train|test)/(\d{3})-(\d\d)", task_id)
+        match = re.fullmatch(r"small/(train|test)/(\d{3})-(\d\d)", task_id, re.ASCII)
         queries = _small_queries(int(match[2])) if match and self._splits.get(match[2]) == match[1] else ()
         if match is None or int(match[3]) >= len(queries):
             raise unknown_task("paper_search", task_id, self.task_ids("test"), "small/<split>/<library>-<query>")

@@ -29,7 +29,7 @@ TEST_END, MANY = 500, 1500
 SPLIT_SEED = "webshop-2025"
 #: Share of test goals of a generated catalog.
 TEST_SHARE = 0.2
-_TASK_ID = re.compile(r"(human|synthetic)/(\d{5,8})")
+_TASK_ID = re.compile(r"(human|synthetic)/(\d{5,8})", re.ASCII)
 
 
 def task_id(kind: str, number: int) -> str:
