@@ -46,12 +46,10 @@ def masked_var(x: ArrayLike, mask: ArrayLike) -> float:
 
 
 def masked_whiten(x: ArrayLike, mask: ArrayLike) -> FloatArray:
-    """whiten_m(x) = (x - mean_m)·(var_m + 1e-8)^{-1/2} on the mask, 0 elsewhere.
-
-    Raises:
-        ValueError: fewer than two values on the mask.
-    """
+    """whiten_m(x) = (x - mean_m)·(var_m + 1e-8)^{-1/2} on the mask, 0 elsewhere; a single value is its mean: 0."""
     flag = np.asarray(mask) != 0
+    if flag.sum() < 2:
+        return np.zeros(flag.shape)
     values = np.where(flag, np.asarray(x, dtype=np.float64), 0.0)
     scale = np.sqrt(masked_var(values, flag) + 1e-8)
     whitened: FloatArray = np.where(flag, (values - masked_mean(values, flag)) / scale, 0.0)
@@ -63,9 +61,6 @@ def whiten_rows(rows: Sequence[FloatArray], masks: Sequence[ArrayLike]) -> list[
 
     Args:
         rows, masks: one [tokens] array per row.
-
-    Raises:
-        ValueError: fewer than two sampled tokens in the batch.
     """
     flat = masked_whiten(np.concatenate(rows), np.concatenate([np.asarray(mask) for mask in masks]))
     return list(np.split(flat, np.cumsum([row.size for row in rows])[:-1]))
@@ -76,9 +71,6 @@ def whiten_by_length(advantages: ArrayLike, lengths: ArrayLike) -> FloatArray:
 
     Args:
         advantages, lengths: [steps]; sampled tokens of every step, at least one.
-
-    Raises:
-        ValueError: fewer than two tokens in the batch.
     """
     counts = np.asarray(lengths, dtype=np.int64)
     tokens = np.repeat(np.asarray(advantages, dtype=np.float64), counts)
@@ -231,12 +223,10 @@ def gains(
 
 
 def whiten_steps(advantages: ArrayLike) -> FloatArray:
-    """(A - mean)/(sample std + 1e-8) over all steps of the batch (StepPO's code, not in its equations).
-
-    Raises:
-        ValueError: fewer than two steps, where the deviation is undefined.
-    """
+    """(A - mean)/(sample std + 1e-8) over all steps of the batch (StepPO's code, not in its equations); 0 for one."""
     values = np.asarray(advantages, dtype=np.float64)
+    if values.size < 2:
+        return np.zeros(values.size)
     everywhere = np.ones(values.size)
     whitened: FloatArray = (values - masked_mean(values, everywhere)) / (np.sqrt(masked_var(values, everywhere)) + 1e-8)
     return whitened

@@ -85,6 +85,8 @@ class TransitionMeans:
         self._sums = {(str(here), str(there)): (float(n), float(d)) for here, there, n, d in data}
 
 
+#: Deviation of a batch's own advantages below which replayed ones are not scaled: what the sweeps of the chain leave.
+LEAST_DEVIATION = 1e-3
 #: Key of the state behind a cut, at which nothing is ever sampled: the chain gives it the value of the previous state.
 BEHIND_A_CUT = ""
 
@@ -137,7 +139,8 @@ class ChainCritic:
         ``transition_prior``, b(s_t, s_{t+1}) is added to A_t (see the module's docstring).
 
         Replayed episodes are not counted again, and their advantages are never negative: the return beyond V, scaled
-        like the batch's own advantages, A = w·max(0, G_t - V(s_t))/σ (`rl_agents.advantages.gains`).
+        like the batch's own advantages, A = w·max(0, G_t - V(s_t))/σ (`rl_agents.advantages.gains`), σ = 1 where
+        those agree.
         """
         settings = self.settings
         table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
@@ -213,7 +216,9 @@ def _joined(own: FloatArray, gained: FloatArray, again: BoolArray, whiten: bool)
     found = np.where(again, gained, own)
     if whiten:
         found[~again] = whiten_steps(own[~again])
-        found[again] /= own[~again].std(ddof=1) + 1e-8  # without the mean: replayed steps keep positive advantages
+        # Without the mean: replayed steps keep positive advantages.
+        deviation = float(own[~again].std(ddof=1)) if (~again).sum() > 1 else 0.0
+        found[again] /= deviation + 1e-8 if deviation > LEAST_DEVIATION else 1.0
     return found
 
 

@@ -86,9 +86,8 @@ def test_step_gae_of_one_step_and_with_bootstrap():
     assert found.advantages == pytest.approx([0.5, 1.0])
 
 
-def test_whitening_a_single_step_is_an_error():
-    with pytest.raises(ValueError, match="got 1"):
-        whiten_steps([0.5])
+def test_a_single_step_is_the_mean_of_its_batch():
+    assert whiten_steps([0.5]).tolist() == [0.0]
 
 
 def test_credit_of_a_truncated_episode():

@@ -129,6 +129,15 @@ def test_what_comes_again_is_in_the_unit_of_the_batch_and_never_pushed_down() ->
     assert scaled[3:] == pytest.approx(np.array(bare[3:]) / np.std(bare[:3], ddof=1), abs=1e-4) and min(bare[3:]) > 0
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_what_comes_again_keeps_its_unit_if_the_batch_agrees(steps: int) -> None:
+    """Its deviation is 0, by which gains became 1e7, or undefined for one step."""
+    critic = ChainCritic(settings_of("chain-gae", success_replay=1, **{**KEYS, "whiten": True}))
+    learned(critic, [episode(0, [1], anchors="a"), episode(1, [0], anchors="b")])
+    found = per_step(learned(critic, [episode(n, [0], anchors="cd"[n]) for n in range(steps)], iteration=1))
+    assert found[:steps] == pytest.approx([0.0] * steps, abs=0.2) and 0.0 < found[steps] < 0.3, "w = .3, G - V < 1"
+
+
 def test_what_went_worse_than_v_teaches_nothing() -> None:
     """A detour a, a, a, c is worth .9^3 at first; once a has led to the end at once for long, V(a) is above it."""
     critic = ChainCritic(settings_of("chain-gae", success_replay=1, **KEYS))
