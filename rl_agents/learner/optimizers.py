@@ -30,19 +30,22 @@ class OptimizerSet:
         self.networks = {
             name: {n: p for n, p in module.named_parameters() if p.requires_grad} for name, module in networks.items()
         }
-        self.optimizers = {name: self._build(name, params) for name, params in self.networks.items()}
+        self.optimizers = {name: self._build(name, module) for name, module in networks.items()}
         self._base_rates = {
             name: [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
             for name, optimizers in self.optimizers.items()
         }
 
-    def _build(self, name: str, params: Mapping[str, nn.Parameter]) -> list[torch.optim.Optimizer]:
-        settings = self.settings
+    def _build(self, name: str, module: nn.Module) -> list[torch.optim.Optimizer]:
+        settings, params = self.settings, self.networks[name]
         rate = settings.lr if name == POLICY else settings.critic_lr
         adam = {"betas": tuple(settings.betas), "weight_decay": settings.weight_decay, "fused": True}
         if settings.optimizer == "adamw" or name != POLICY:
             return [torch.optim.AdamW(list(params.values()), lr=rate, **adam)]
-        matrices = [p for n, p in params.items() if p.ndim == 2 and "embed" not in n and "lm_head" not in n]
+        # By type, too: GPT-2 calls its embeddings wte and wpe.
+        tables = {id(p) for part in module.modules() if isinstance(part, nn.Embedding) for p in part.parameters()}
+        hidden = {n: p for n, p in params.items() if "embed" not in n and "lm_head" not in n and id(p) not in tables}
+        matrices = [p for p in hidden.values() if p.ndim == 2]
         chosen = {id(p) for p in matrices}
         others = [p for p in params.values() if id(p) not in chosen]
         muon = torch.optim.Muon(matrices, lr=settings.muon_lr, weight_decay=settings.weight_decay, momentum=0.95)

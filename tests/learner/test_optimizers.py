@@ -62,3 +62,10 @@ def test_a_state_before_the_first_step_comes_back_through_a_checkpoint() -> None
     step(optimizers, module)
     step(fresh, other)
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
+
+
+def test_muon_updates_hidden_matrices_whatever_embeddings_are_called() -> None:
+    module = nn.ModuleDict({"wte": nn.Embedding(3, 4), "c_fc": nn.Linear(4, 4), "lm_head": nn.Linear(4, 3)})
+    optimizers = OptimizerSet({"default_policy": module}, Settings.from_dict({"optimizer": "muon"}))
+    muon, _ = optimizers.optimizers["default_policy"]
+    assert [id(p) for group in muon.param_groups for p in group["params"]] == [id(module["c_fc"].weight)]
