@@ -23,6 +23,8 @@ class OptimizerSet:
     def __init__(self, networks: Mapping[str, nn.Module], settings: Settings) -> None:
         self.settings = settings
         self.steps = 0
+        #: Of them, those of each network: a policy that waits for its critic warms up afterwards.
+        self.taken = dict.fromkeys(networks, 0)
         #: Completed share of the run, for a search; None: computed from the steps.
         self.done: float | None = None
         #: Learning rate of the last step by network; with Muon that of the AdamW parameters.
@@ -74,11 +76,12 @@ class OptimizerSet:
             self._set_rates(name)
             for optimizer in self.optimizers[name]:
                 optimizer.step()
+            self.taken[name] += 1
         self.steps += 1
         return norms
 
     def _set_rates(self, name: str) -> None:
-        factor = learning_rate_factor(self.steps, self.settings, self.done)
+        factor = learning_rate_factor(self.steps, self.settings, self.done, self.taken[name])
         self.rates[name] = factor * (self.settings.lr if name == POLICY else self.settings.critic_lr)
         for optimizer, rates in zip(self.optimizers[name], self._base_rates[name], strict=True):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -94,11 +97,17 @@ class OptimizerSet:
             for network, name, optimizer, parameter in self._entries()
             for key, value in optimizer.state.get(parameter, {}).items()
         )
-        return {"steps": self.steps, "moments": {path: full.cpu() for path, full in gathered(moments)}}
+        return {
+            "steps": self.steps,
+            "taken": dict(self.taken),
+            "moments": {path: full.cpu() for path, full in gathered(moments)},
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore a state of `state`; moments and ``step`` move to the device of their parameter."""
         self.steps = int(state["steps"])
+        older = dict.fromkeys(self.networks, self.steps)  # checkpoints that did not tell them apart
+        self.taken = {name: int(steps) for name, steps in state.get("taken", older).items()}
         by_parameter: dict[str, dict[str, Any]] = {}
         for path, value in state.get("moments", {}).items():  # a checkpoint before the first step has none
             name, _, key = path.rpartition("/")
@@ -119,13 +128,15 @@ class OptimizerSet:
                         yield network, names[id(parameter)], optimizer, parameter
 
 
-def learning_rate_factor(step: int, settings: Settings, done: float | None = None) -> float:
+def learning_rate_factor(step: int, settings: Settings, done: float | None = None, taken: int | None = None) -> float:
     """Linear warm-up over ``lr_warmup`` steps, constant, then linear decay to 2 % over the last ``lr_decay`` share.
 
     Args:
         done: completed share of a run whose number of steps is unknown; None: computed from ``step``.
+        taken: steps of the network so far, if it missed some; None: ``step``.
     """
-    factor = min(1.0, (step + 1) / settings.lr_warmup) if settings.lr_warmup else 1.0
+    warm = step if taken is None else taken
+    factor = min(1.0, (warm + 1) / settings.lr_warmup) if settings.lr_warmup else 1.0
     if settings.lr_decay:
         over = step / (settings.iterations * settings.epochs * settings.minibatches) if done is None else done
         factor *= min(1.0, max(0.0, 1.0 - over) / settings.lr_decay + 0.02)

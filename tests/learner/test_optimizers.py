@@ -64,6 +64,24 @@ def test_a_state_before_the_first_step_comes_back_through_a_checkpoint() -> None
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
 
 
+def test_a_policy_warms_up_after_its_critic_also_in_a_resumed_run() -> None:
+    networks = {name: nn.Linear(4, 1) for name in ("default_policy", "critic")}
+    keys = Settings.from_dict({"lr": 1.0, "critic_lr": 1.0, "lr_warmup": 4})
+    first, resumed = OptimizerSet(networks, keys), OptimizerSet(networks, keys)
+
+    def train(optimizers: OptimizerSet, *names: str) -> None:
+        optimizers.zero_grad()
+        for network in networks.values():
+            network(torch.ones(1, 4)).sum().backward()
+        optimizers.step(names)
+
+    for _ in range(2):
+        train(first, "critic")
+    resumed.load(unflatten(flatten(first.state())))
+    train(resumed, "default_policy", "critic")
+    assert resumed.rates == {"default_policy": 0.25, "critic": 0.75}
+
+
 def test_muon_updates_hidden_matrices_whatever_embeddings_are_called() -> None:
     module = nn.ModuleDict({"wte": nn.Embedding(3, 4), "c_fc": nn.Linear(4, 4), "lm_head": nn.Linear(4, 3)})
     optimizers = OptimizerSet({"default_policy": module}, Settings.from_dict({"optimizer": "muon"}))
