@@ -77,7 +77,7 @@ class StepGroupKeys(GrpoKeys, DiscountKeys):
     """Advantages among steps from the same state"""
 
     step_norm: Literal["mean", "mean_std"] = key(
-        "mean", "Step-level groups: subtract the mean, or also divide by the standard deviation"
+        "mean", "Advantages among steps and among episodes: minus the mean, or also divided by the standard deviation"
     )
 
 

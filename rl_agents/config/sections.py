@@ -335,7 +335,7 @@ class PolicyGradientKeys:
     clip_low: float = key(0.2, "Lower clip range of the importance ratio", ge=0)
     clip_high: float = key(0.2, "Upper clip range of the importance ratio", ge=0)
     invalid_action_penalty: float = key(
-        0.0, "Penalty of an action that cannot be parsed, subtracted from the step's return after discounting", ge=0
+        0.0, "Penalty of an action that cannot be parsed, subtracted from reward or return (docs/algorithms)", ge=0
     )
     kl_coef: float = key(0.0, "Weight in the loss of the KL divergence from the reference (the initial weights)", ge=0)
     kl_estimator: Estimator = key("k3", "Estimator of the KL divergence in the loss", needs="kl_coef")
