@@ -456,7 +456,6 @@ class AgentAlgorithm(Algorithm):
 
         finished, metrics = run_iteration(explorer, self._sync_engines, expand, learn, order)
         metrics["search/syncs"] += bool(sampled)  # made before
-        metrics["search/optimizer_steps"] *= self.settings.epochs * self.settings.minibatches
         self.last_trajectories = finished
         self._keep(finished)
         if self.pool is not None:
@@ -508,7 +507,9 @@ class AgentAlgorithm(Algorithm):
         data = AgentTrainingData.build(rows, settings, rng, fold=self.explorer is not None)
         if not data.minibatches:  # siblings that all agree
             return metrics | skipped
-        data.done = self.iteration / settings.iterations if self.explorer is not None else None
+        if self.explorer is not None:
+            data.done = self.iteration / settings.iterations
+            metrics["search/optimizer_steps"] = float(len(data.minibatches))
         self.learning = True
         metrics.update(success_replay_metrics(rows, everything, self.policy_version))
         sessions = self._sessions(trajectories, *update)

@@ -113,7 +113,7 @@ def merge_updates(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
     merged: dict[str, float] = {}
     for name in dict.fromkeys(name for update in updates for name in update):
         values = [update[name] for update in updates if name in update]
-        if name.startswith(("timing_s/", "rows/")):
+        if name.startswith(("timing_s/", "rows/", "search/")):
             merged[name] = float(sum(values))
         elif name.endswith("_max") or name == "actor/skipped_steps":
             merged[name] = float(max(values))
@@ -496,8 +496,7 @@ def run_iteration(
         order: ``after`` and ``beside`` are ``async_level=1``, with the same results.
 
     Returns:
-        The trajectories that ended, and metrics of updates and costs. ``search/optimizer_steps`` counts updates that
-        were not skipped.
+        The trajectories that ended, and metrics of updates and costs.
     """
     finished: list[Trajectory] = []
     updates: list[Mapping[str, float]] = []
@@ -535,8 +534,10 @@ def run_iteration(
     learn_from_last_tick()
     explorer.end_iteration()
     costs["timing_s/rollout"] += costs["timing_s/sync"]
-    costs["search/optimizer_steps"] = float(sum(not update.get("actor/skipped_iterations") for update in updates))
-    return finished, {**(merge_updates(updates) or {"actor/skipped_iterations": 1.0}), **costs}
+    merged = merge_updates(updates) or {"actor/skipped_iterations": 1.0}
+    if merged.get("search/optimizer_steps"):  # the iteration made an update, if not after every tick
+        merged.pop("actor/skipped_iterations", None)
+    return finished, {"search/optimizer_steps": 0.0, **merged, **costs}
 
 
 def _expand(explorer: Explorer, expand: Expand) -> tuple[Sequence[Request], Sequence[Expansion], float]:
