@@ -401,7 +401,7 @@ class OptimizerKeys:
     grad_clip: float = key(1.0, "Maximum global gradient norm; 0: no clipping", ge=0)
     lr_warmup: int = key(0, "Number of optimizer steps of linear learning-rate warm-up", ge=0)
     lr_decay: float = key(
-        0.0, "Final share of optimizer steps (tree search: iterations) with decay to 2% of lr; 0: off", ge=0, le=1
+        0.0, "Final share of the run's iterations over which learning rates fall to 2%; 0: off", ge=0, le=1
     )
     epochs: int = key(1, "Number of passes over each iteration's training rows", ge=1)
     minibatches: int = key(2, "Number of optimizer steps per pass", ge=1)

@@ -160,7 +160,6 @@ class AgentLearner(TorchLearner):
         """
         started = time.perf_counter()
         self.sums = LearnerMetrics()
-        self.optimizers.done = training_data.done
         networks = [name for name in self.optimizers.networks if name != POLICY or kwargs.get("train_policy", True)]
         for index, minibatch in enumerate(training_data.minibatches):
             self._before_first_step = index == 0
@@ -201,7 +200,7 @@ class AgentLearner(TorchLearner):
             self.sums.add("actor/forwarded_share", (self.forwarded - before) / tokens, weight=tokens)
         if self.distributed and not self.sharded:
             _sum_gradients(self.optimizers.parameters())
-        for network, norm in self.optimizers.step(networks).items():
+        for network, norm in self.optimizers.step(networks, minibatch.done).items():
             prefix = "actor" if network == POLICY else "critic"
             if np.isfinite(norm):
                 self.sums.add(f"{prefix}/grad_norm", norm)

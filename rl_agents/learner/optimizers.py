@@ -25,8 +25,6 @@ class OptimizerSet:
         self.steps = 0
         #: Of them, those of each network: a policy that waits for its critic warms up afterwards.
         self.taken = dict.fromkeys(networks, 0)
-        #: Completed share of the run, for a search; None: computed from the steps.
-        self.done: float | None = None
         #: Learning rate of the last step by network; with Muon that of the AdamW parameters.
         self.rates: dict[str, float] = {}
         self.networks = {
@@ -60,8 +58,11 @@ class OptimizerSet:
         for parameter in self.parameters():
             parameter.grad = None
 
-    def step(self, networks: Iterable[str]) -> dict[str, float]:
+    def step(self, networks: Iterable[str], done: float = 0.0) -> dict[str, float]:
         """Clip and apply the gradients of ``networks``; a network with a non-finite gradient stays unchanged.
+
+        Args:
+            done: completed share of the run.
 
         Returns:
             Gradient norm before clipping, by network.
@@ -73,15 +74,15 @@ class OptimizerSet:
             norms[name] = norm
             if norm != norm or norm == float("inf"):
                 continue
-            self._set_rates(name)
+            self._set_rates(name, done)
             for optimizer in self.optimizers[name]:
                 optimizer.step()
             self.taken[name] += 1
         self.steps += 1
         return norms
 
-    def _set_rates(self, name: str) -> None:
-        factor = learning_rate_factor(self.steps, self.settings, self.done, self.taken[name])
+    def _set_rates(self, name: str, done: float) -> None:
+        factor = learning_rate_factor(self.taken[name], self.settings, done)
         self.rates[name] = factor * (self.settings.lr if name == POLICY else self.settings.critic_lr)
         for optimizer, rates in zip(self.optimizers[name], self._base_rates[name], strict=True):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -128,16 +129,14 @@ class OptimizerSet:
                         yield network, names[id(parameter)], optimizer, parameter
 
 
-def learning_rate_factor(step: int, settings: Settings, done: float | None = None, taken: int | None = None) -> float:
+def learning_rate_factor(step: int, settings: Settings, done: float = 0.0) -> float:
     """Linear warm-up over ``lr_warmup`` steps, constant, then linear decay to 2 % over the last ``lr_decay`` share.
 
     Args:
-        done: completed share of a run whose number of steps is unknown; None: computed from ``step``.
-        taken: steps of the network so far, if it missed some; None: ``step``.
+        step: steps of the network so far.
+        done: completed share of the run.
     """
-    warm = step if taken is None else taken
-    factor = min(1.0, (warm + 1) / settings.lr_warmup) if settings.lr_warmup else 1.0
+    factor = min(1.0, (step + 1) / settings.lr_warmup) if settings.lr_warmup else 1.0
     if settings.lr_decay:
-        over = step / (settings.iterations * settings.epochs * settings.minibatches) if done is None else done
-        factor *= min(1.0, max(0.0, 1.0 - over) / settings.lr_decay + 0.02)
+        factor *= min(1.0, max(0.0, 1.0 - done) / settings.lr_decay + 0.02)
     return factor

@@ -21,11 +21,13 @@ class Minibatch:
 
     Attributes:
         value_weights: weights of the critic's loss, which may have another mask.
+        done: completed share of the run before the step, from 0 to 1.
     """
 
     rows: list[int]
     weights: list[FloatArray]
     value_weights: list[FloatArray]
+    done: float = 0.0
 
 
 @dataclass
@@ -34,14 +36,10 @@ class AgentTrainingData(TrainingData):
 
     RLlib calls only `validate` and `shard`. Loss weights come from global counts, so any split over learners and
     micro-batches gives the same gradient.
-
-    Attributes:
-        done: see `rl_agents.learner.optimizers.learning_rate_factor`.
     """
 
     rows: list[Row] = field(default_factory=list)
     minibatches: list[Minibatch] = field(default_factory=list)
-    done: float | None = None
 
     def validate(self) -> None:
         if not self.rows:
@@ -62,9 +60,10 @@ class AgentTrainingData(TrainingData):
                     [local[minibatch.rows[i]] for i in mine],
                     [minibatch.weights[i] for i in mine],
                     [minibatch.value_weights[i] for i in mine],
+                    minibatch.done,
                 )
             )
-        return AgentTrainingData(rows=[self.rows[i] for i in indices], minibatches=minibatches, done=self.done)
+        return AgentTrainingData(rows=[self.rows[i] for i in indices], minibatches=minibatches)
 
     @classmethod
     def build(
@@ -96,6 +95,16 @@ class AgentTrainingData(TrainingData):
                 minibatches.append(Minibatch(chosen, weights, token_weights(part_rows, value_masks, settings)))
         data = cls(rows=list(rows), minibatches=minibatches)
         return data._subset(sorted({i for m in minibatches for i in m.rows})) if fold else data
+
+    def set_progress(self, iteration: int, iterations: int, *, several: bool) -> None:
+        """Fill the steps' ``done``: iterations may have different numbers of steps, and some have none.
+
+        Args:
+            several: the iteration has other updates, too (search); then all its steps count as its first.
+        """
+        steps = len(self.minibatches)
+        for number, minibatch in enumerate(self.minibatches):
+            minibatch.done = (iteration * steps + (0 if several else number)) / (iterations * steps)
 
     def size(self, rows: Sequence[Row], epochs: int) -> dict[str, float]:
         """Return metrics: rows and tokens that are forwarded once, and trained tokens of all ``rows``."""

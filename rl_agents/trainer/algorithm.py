@@ -507,8 +507,8 @@ class AgentAlgorithm(Algorithm):
         data = AgentTrainingData.build(rows, settings, rng, fold=self.explorer is not None)
         if not data.minibatches:  # siblings that all agree
             return metrics | skipped
+        data.set_progress(self.iteration, settings.iterations, several=self.explorer is not None)
         if self.explorer is not None:
-            data.done = self.iteration / settings.iterations
             metrics["search/optimizer_steps"] = float(len(data.minibatches))
         self.learning = True
         metrics.update(success_replay_metrics(rows, everything, self.policy_version))

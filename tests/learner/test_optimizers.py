@@ -12,19 +12,13 @@ from rl_agents.trainer.checkpoint import flatten, unflatten
 
 
 def test_learning_rate_warms_up_stays_and_falls() -> None:
-    settings = Settings.from_dict({"iterations": 10, "minibatches": 10, "lr_warmup": 20, "lr_decay": 0.5})
+    settings = Settings.from_dict({"lr_warmup": 20, "lr_decay": 0.5})
     assert learning_rate_factor(0, settings) == pytest.approx(1 / 20)
-    assert learning_rate_factor(30, settings) == 1.0
-    assert learning_rate_factor(75, settings) == pytest.approx(0.52)
-    assert learning_rate_factor(99, settings) == pytest.approx(0.04)
-    assert learning_rate_factor(10**6, settings) == pytest.approx(0.02)
-    assert learning_rate_factor(5, Settings()) == 1.0
-
-
-def test_the_rate_of_a_search_falls_with_its_iterations_however_many_steps_they_have() -> None:
-    settings = Settings.from_dict({"iterations": 10, "lr_decay": 0.5})
-    assert [learning_rate_factor(3, settings, done) for done in (0.0, 0.5, 0.75)] == pytest.approx([1.0, 1.0, 0.52])
-    assert learning_rate_factor(10**6, settings, 0.9) == pytest.approx(0.22)
+    assert learning_rate_factor(30, settings, 0.3) == 1.0
+    assert learning_rate_factor(75, settings, 0.75) == pytest.approx(0.52)
+    assert learning_rate_factor(99, settings, 0.99) == pytest.approx(0.04)
+    assert learning_rate_factor(10**6, settings, 1.5) == pytest.approx(0.02)
+    assert learning_rate_factor(5, Settings(), 0.9) == 1.0
 
 
 def step(optimizers: OptimizerSet, module: nn.Module, scale: float = 1.0) -> dict[str, float]:

@@ -72,3 +72,15 @@ def test_folded_schedule_holds_only_rows_that_teach() -> None:
     assert [float(w.sum()) for w in minibatch.weights] == pytest.approx([0.4, 0.2, 0.2])
     silent = AgentTrainingData.build([SIBLINGS[3]], settings, np.random.default_rng(0), fold=True)
     assert not silent.minibatches
+
+
+def test_the_share_of_the_run_is_right_however_many_steps_an_iteration_has() -> None:
+    """Two episodes make two steps, not ``minibatches``; an update of a search is one of many of its iteration."""
+    settings, found = Settings.from_dict({"minibatches": 8}), list[float]()
+    for iteration in range(4):
+        data = AgentTrainingData.build(SIBLINGS[:2], settings, np.random.default_rng(0))
+        data.set_progress(iteration, 4, several=False)
+        found += [minibatch.done for shard, _ in data.shard(1) for minibatch in shard.minibatches]
+    assert found == [number / 8 for number in range(8)]
+    data.set_progress(3, 4, several=True)
+    assert {minibatch.done for minibatch in data.minibatches} == {0.75}
