@@ -31,7 +31,8 @@ what it is compared with. Ratios are medians over alternating rounds. *aim* is t
 """
 #: The rows that the page shows, by the beginning of what is measured and what it is compared with.
 SHOWN = (
-    ("GRPO end to end, SmolLM2-135M", "TRL"),
+    ("GRPO end to end, SmolLM2-135M, in one process", "TRL"),
+    ("GRPO end to end, SmolLM2-135M, actors", "TRL"),
     ("GRPO, the learner alone, SmolLM2-135M", "TRL"),
     ("GRPO end to end, 0.1 M, in one process", "TRL"),
     ("GRPO end to end, 0.1 M, actors, `engine=auto`", "TRL"),
@@ -142,6 +143,10 @@ def treasure(data: Data) -> Iterator[Line]:
     yield replace(learner(what, data), aim="6")
 
 
+def treasure_actors(data: Data) -> Iterator[Line]:
+    yield Line("GRPO end to end, SmolLM2-135M, actors, vLLM", "TRL", data["summary"]["trl_over_vllm"], "1.5")
+
+
 def learner(what: str, data: Data) -> Line:
     theirs, ours = (data["sides"][side]["learner_us_per_token"]["median"] for side in ("TRL", "rl_agents local"))
     return Line(f"GRPO, the learner alone, {what}", "TRL", {"median": theirs / ours})
@@ -185,6 +190,7 @@ READERS: Mapping[str, Callable[[Data], Iterator[Line]]] = {
     "rollout_efficiency_135M_window2": partial(rollouts, "SmolLM2-135M, `context=window(2)`", aim="0.97"),
     "vs_trl": trl,
     "vs_trl_treasure": treasure,
+    "vs_trl_treasure_actors": treasure_actors,
     "searched_step": searched_step,
     "engine_choice": engines,
     "shared_rows": shared_rows,
