@@ -32,7 +32,7 @@ REASONS = {
     "prompting": PROMPTING,
     **dict.fromkeys(["judge_url", "judge_model", "judge_key_env", "judge_timeout_s", "judge_concurrency"], SERVER),
     **dict.fromkeys(
-        ["env_timeout_s", "env_start_timeout_s", "env_blocking", "env_concurrency", "engine_mode", "num_engines",
+        ["env_timeout_s", "env_start_timeout_s", "env_blocking", "env_concurrency", "engine_mode",
          "tensor_parallel", "learner_sharding", "learner_timeout_s"],
         CLUSTER,
     ),

@@ -110,7 +110,8 @@ def test_blackbox_and_mcp_take_tables(tmp_path: Path) -> None:
     documents = tmp_path / "documents.jsonl"
     documents.write_text('{"text": "Bo did."}\n')
     long_form = {"questions": str(written(tmp_path / "l.parquet", rows)), "documents": str(documents)}
-    assert len(task_ids("long_form_qa", "train", {**long_form, "columns": "question:q,points:rubric.items"})) == 2
+    long_form["columns"] = "question:q,points:rubric.items"
+    assert [task_ids("long_form_qa", split, long_form) for split in ("train", "test")] == [["2"], ["1"]]
 
 
 def dialogue(number: int) -> list[dict[str, Any]]:

@@ -116,7 +116,7 @@ def test_a_tracker_that_fails_is_left_alone_and_said_once(tmp_path: Path, lines:
         told.write({"iteration": iteration, "a/b": 1.0})
     told.close("done")
     assert said == [
-        "[rl_agents] tracker lines failed and is disabled: no space left on device (test_trackers.py:97); "
+        "[rl_agents] tracker lines failed and is disabled: no space left on device (test_trackers.py:95); "
         "the run continues"
     ]
     assert "done" not in lines.told
