@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli.parser import Parser, show_start
 from rl_agents.cli.train import resolve_settings
@@ -18,7 +16,7 @@ from rl_agents.config.sections import CriticKeys, LossKeys, ModelKeys, Optimizer
 from rl_agents.errors import InputError
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.store.reader import PoolReader
-from rl_agents.store.records import CONFIG
+from rl_agents.store.records import SETTINGS
 from rl_agents.store.token_scores import TOKENS_FILE, TokenScores
 
 if TYPE_CHECKING:
@@ -116,9 +114,9 @@ def settings_of(folder: RunFolder, start: int, end: int) -> Settings:
     spans = [(0, folder.load_settings())]  # of a pool that does not record them
     with PoolReader(folder.pool) as reader:
         for event in reader.events():
-            if found := event.facts.get(CONFIG):  # what was done after this iteration was discarded
+            if found := event.facts.get(SETTINGS):  # the run began or resumed here: later iterations do not count
                 spans = [span for span in spans if span[0] < event.iteration]
-                spans.append((event.iteration, Settings.restored(yaml.safe_load(found))))
+                spans.append((event.iteration, Settings.restored(found)))
     settings = [one for iteration, one in spans if iteration <= start][-1]
     for iteration, later in spans:
         for name in sorted(learner_keys(settings)) if start < iteration < end else ():

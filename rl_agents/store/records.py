@@ -18,7 +18,7 @@ from rl_agents.data.trajectory import Step, Trajectory
 
 SessionKind = Literal["episode", "sample", "gateway", "evaluation"]
 #: A fact of an `Event`.
-CONFIG = "config.yaml"
+SETTINGS = "settings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class Event:
     Attributes:
         kind: ``run`` (started), ``checkpoint`` (written) or ``resumed`` (from a checkpoint).
         iteration: number of completed iterations; those with smaller numbers are in the checkpoint.
-        facts: of ``run`` and ``resumed``, under `CONFIG`, the text of config.yaml from this iteration on.
+        facts: of ``run`` and ``resumed``, under `SETTINGS`, the keys from then on (config.yaml has only the last ones).
     """
 
     kind: str

@@ -551,7 +551,7 @@ class AgentAlgorithm(Algorithm):
     # --- checkpoints, by our own names, RLlib's and Tune's ----------------------------------------------------------
 
     def save_run_checkpoint(self, folder: Path) -> None:
-        """Write a checkpoint, which gets its name when it is complete, in place of an older one.
+        """Write a checkpoint, or replace an older one; the folder has its name only when it is complete.
 
         Raises:
             InputError: the folder contains something else.

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import ray
-import yaml
 from numpy.typing import NDArray
 from ray.exceptions import RayError
 
@@ -29,7 +28,7 @@ from rl_agents.store.actor import RemotePool, start_pool_actor
 from rl_agents.store.files import PREDECESSOR_S
 from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import (
-    CONFIG,
+    SETTINGS,
     Batch,
     Call,
     Credit,
@@ -77,18 +76,14 @@ class RunPool:
     def begin(self) -> None:
         self.id = uuid.uuid4().hex
         run = {name: getattr(self._settings, name) for name in ("algo", "env", "seed", "model")}
-        self._writer.add(Event("run", 0, {"id": self.id, **run, CONFIG: self._config()}))
+        self._writer.add(Event("run", 0, {"id": self.id, **run, SETTINGS: self._settings.to_dict()}))
         self.flush()
 
     def resumed(self, iteration: int) -> None:
         """The run continues after ``iteration`` completed ones; nothing that was done later counts."""
         self.resumes += 1
-        self._writer.add(Event("resumed", iteration, {CONFIG: self._config()}))
+        self._writer.add(Event("resumed", iteration, {SETTINGS: self._settings.to_dict()}))
         self.flush()
-
-    def _config(self) -> str:
-        """Return the settings as in config.yaml, which has only the last ones: a resumed run may change keys."""
-        return yaml.safe_dump(self._settings.to_dict(), sort_keys=False)
 
     def calls_since(self, policy_version: int) -> dict[int, Call]:
         """Return the calls that were sampled with these weights or later ones, by their sampling seed."""
