@@ -16,7 +16,7 @@ from rl_agents.trainer.train_loop import TrainLoop
 from tests.cli.coin_agent import CoinAgent
 
 
-def begun(tmp_path: Path, failure: Exception, shown: io.StringIO) -> tuple[TrainLoop, RunFolder]:
+def begun(tmp_path: Path, failure: BaseException, shown: io.StringIO) -> tuple[TrainLoop, RunFolder]:
     """Run until a failure in the third iteration."""
     settings = Settings.from_dict({"iterations": 5, "eval_episodes": 0, "checkpoint_interval": 0})
     agent, folder = CoinAgent(settings), RunFolder.create(tmp_path / "run", settings)
@@ -45,6 +45,20 @@ def test_where_the_learners_are_gone_too_the_first_cause_is_what_is_said(tmp_pat
     assert not folder.complete_checkpoints()
     lost = "learner 0 of 1 died while reading the training state; no checkpoint could be written after 2 iterations"
     assert lost in shown.getvalue()
+
+
+@pytest.mark.parametrize("problem", [LearnerLost("learner 0 of 1 died while exporting"), KeyboardInterrupt()])
+def test_an_interrupted_run_that_cannot_save_ends_as_an_interrupted_one(tmp_path: Path, problem: BaseException) -> None:
+    shown = io.StringIO()
+    loop, folder = begun(tmp_path, KeyboardInterrupt(), shown)
+
+    def save(path: Path) -> None:
+        raise problem
+
+    loop.algo.save_run_checkpoint = save  # type: ignore[method-assign]
+    assert not loop.run()
+    assert folder.read_summary()["status"] == "interrupted"
+    assert "no checkpoint could be written after 2 iterations" in shown.getvalue()
 
 
 def test_an_iteration_says_what_the_checkpoint_before_it_took(tmp_path: Path) -> None:

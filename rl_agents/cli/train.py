@@ -279,7 +279,9 @@ def _print_outcome(folder: RunFolder, done: bool) -> None:
             f"{summary['seconds']:.0f} s"
         )
     if not done:
-        print(f"stopped after iteration {summary['iterations']}; resume with: {called()} --resume {folder.path}")
+        last = max((iteration for iteration, _ in folder.complete_checkpoints()), default=0)
+        lost = f", the last checkpoint after iteration {last}" if last != summary["iterations"] else ""
+        print(f"stopped after iteration {summary['iterations']}{lost}; resume with: {called()} --resume {folder.path}")
     print(f"output: {folder.path}", flush=True)
 
 

@@ -134,14 +134,21 @@ def _in_flight(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Se
 
 
 def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Create ``folder`` by filling a temporary neighbor, flushing it to disk and renaming it."""
+    """Create ``folder`` by filling a temporary neighbor, flushing it to disk and renaming it.
+
+    If that fails, nothing of it remains: a half-written checkpoint would keep a full disk full.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.parent / f".tmp-{folder.name}"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
-    fill(temporary)
-    for path in [p for p in temporary.rglob("*") if p.is_file()]:
-        flush(path)
+    try:
+        fill(temporary)
+        for path in [p for p in temporary.rglob("*") if p.is_file()]:
+            flush(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     if folder.exists():  # replace an older checkpoint of the same iteration
         shutil.rmtree(folder)
     temporary.rename(folder)

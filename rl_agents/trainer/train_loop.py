@@ -109,13 +109,13 @@ class TrainLoop:
         except KeyboardInterrupt:
             self.interrupts.requested = True
             status = "interrupted"
-            self.save()
-        except NO_EPISODES as error:
-            self._save_in_spite_of(error)
+            self._save_if_possible()
+        except NO_EPISODES:
+            self._save_if_possible()
             raise
         except PolicyFell:
             status = "fell"
-            self.save()
+            self._save_if_possible()
             raise
         finally:
             self.close(status)
@@ -189,12 +189,13 @@ class TrainLoop:
         if self._clean:
             self._save_checkpoint()
 
-    def _save_in_spite_of(self, error: Exception) -> None:
-        """Write a checkpoint if the learners still can; the run ends with ``error`` in any case."""
+    def _save_if_possible(self) -> None:
+        """Write a checkpoint unless the learners are lost or a further signal arrives; the run ends in any case."""
         try:
             self.save()
-        except LearnerLost as lost:
-            self.progress.note(f"{lost}; no checkpoint could be written after {self._completed} iterations")
+        except (LearnerLost, KeyboardInterrupt) as error:
+            cause = str(error) or "interrupted again"
+            self.progress.note(f"{cause}; no checkpoint could be written after {self._completed} iterations")
 
     def close(self, status: str) -> None:
         """Write the summary with ``status`` (done, interrupted, fell, failed) and the plot."""

@@ -25,7 +25,7 @@ class CoinAgent:
     signals = 1
     signal_in_evaluation: int | None = None
     fail_at: int | None = None
-    failure: Exception = RuntimeError("the coin rolled\nunder the table")
+    failure: BaseException = RuntimeError("the coin rolled\nunder the table")
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

@@ -163,13 +163,14 @@ def test_a_signal_saves_the_last_completed_iteration(agents, tmp_path, monkeypat
     assert [r["iteration"] for r in lines(out)] == list(range(7))
 
 
-def test_a_second_signal_does_not_save_half_an_optimizer_step(agents, tmp_path, monkeypatch) -> None:
+def test_a_second_signal_does_not_save_half_an_optimizer_step(agents, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(CoinAgent, "signal_at", 4)
     monkeypatch.setattr(CoinAgent, "signal_while_learning", True)
     monkeypatch.setattr(CoinAgent, "signals", 2)
     out = tmp_path / "run"
     assert main(["--iterations", "6", "--output", str(out), *KEYS]) == 130
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["000002"]
+    assert "stopped after iteration 3, the last checkpoint after iteration 2; resume" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("interrupted", [2, 4])
