@@ -185,7 +185,8 @@ class Exchanges:
         link.outstanding |= {batch.number: batch for batch in batches}
         alone = not self.shared and all(number in wanted for number in link.outstanding)
         wait_s, enough = (REPORT_S, None) if alone else (SLICE_S, 1)
-        call = partial(exchange, batches=batches, wait_s=wait_s, enough=enough, drop=dropped)
+        report = bool(self.runners.remote)
+        call = partial(exchange, batches=batches, wait_s=wait_s, enough=enough, drop=dropped, report=report)
         link.sent = self.runners.send(runner, call)
         self.count += 1
 
@@ -209,30 +210,31 @@ class Exchanges:
         """Take the answers of an exchange; replace a runner that has died or completes nothing."""
         if link.sent is not None and link.sent in ready:
             try:
-                answers, link.progress = self.runners.answer(link.sent)
+                answer = self.runners.answer(link.sent)
             except RunnerLost:
-                self._replace(runner, link, hangs=False)
+                self._replace(runner, link)
                 return
-            link.sent = None
+            if isinstance(answer, str):
+                self._replace(runner, link, "failed with", f": {answer}")
+                return
+            link.sent, (answers, link.progress) = None, answer
             for number, answer in answers.items():
                 if link.outstanding.pop(number, None) is not None:
                     self._answers[number] = answer
                     link.heard = time.monotonic()
             if len(link.progress) < len(link.outstanding):  # it was restarted in between, and has lost its batches
-                self._replace(runner, link, hangs=False)
+                self._replace(runner, link)
         # Also with new work only, because it may hang in a dropped batch.
         if not link.idle() and self.runners.remote and time.monotonic() >= link.heard + self.timeout_s:
-            self._replace(runner, link, hangs=True)
+            self._replace(runner, link, "did not finish", f" within {self.timeout_s:g} s (sample_timeout_s)")
 
-    def _replace(self, runner: int, link: _Link, *, hangs: bool) -> None:
-        """Answer the batches of a lost runner; kill one that hangs, so that Ray restarts it."""
+    def _replace(self, runner: int, link: _Link, did: str = "died with", why: str = "") -> None:
+        """Answer the batches of a lost runner; kill one that lives (``why`` it is lost), so that Ray restarts it."""
         self._lost = True
         batches = [*link.outstanding.values(), *link.inbox]
         jobs = sum(len(batch.jobs) for batch in batches)
-        event = f"env runner {runner} died with {jobs} jobs"
-        if hangs:
-            event = f"env runner {runner} did not finish {jobs} jobs within {self.timeout_s:g} s (sample_timeout_s)"
-        self.runners.lose(runner, kill=hangs)
+        event = f"env runner {runner} {did} {jobs} jobs{why}"
+        self.runners.lose(runner, kill=bool(why))
         self._links[runner] = _Link()
         self._answers |= {batch.number: Lost(event) for batch in batches}
 

@@ -19,7 +19,7 @@ from typing import Any
 import ray
 from ray.exceptions import ObjectLostError, RayError
 
-from rl_agents.errors import LearnerLost
+from rl_agents.errors import LearnerLost, described
 from rl_agents.inference.base import EngineError, EngineSettings, NoEngine
 from rl_agents.inference.client import brief
 from rl_agents.inference.engine_group import START_S, Outcome
@@ -186,14 +186,21 @@ def heard(runners: Runners, asked: dict[int, Any], wait_s: float) -> dict[int, A
 
 
 def exchange(
-    runner: Any, batches: Sequence[JobBatch], wait_s: float, enough: int | None, drop: Collection[int]
-) -> tuple[dict[int, Any], dict[int, int]]:
+    runner: Any, batches: Sequence[JobBatch], wait_s: float, enough: int | None, drop: Collection[int], report: bool
+) -> tuple[dict[int, Any], dict[int, int]] | str:
     """Give a runner batches and fetch answers, see `rl_agents.rollout.request_queue.RequestQueue.exchange`.
 
     Returns:
-        The answers by the batches' numbers, and the number of completed jobs of those still in progress.
+        The answers by the batches' numbers, and the number of completed jobs of those still in progress. With
+        ``report`` what the runner raises as a line: RLlib would keep it in the actor's log, and end the actor after a
+        minute.
     """
-    return runner.exchange(batches, wait_s, enough, drop), runner.in_progress
+    try:
+        return runner.exchange(batches, wait_s, enough, drop), runner.in_progress
+    except Exception as error:
+        if not report:
+            raise
+        return " ".join(described(error).split())
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,23 @@ def test_an_environment_that_always_ends_its_process_ends_the_run() -> None:
     assert runner.deaths == 3 * MAX_DEATHS
 
 
+def test_what_a_runner_raises_is_said_and_it_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RLlib would write it into the actor's log only, and sleep for a minute before it ends the actor."""
+    group, killed = Group([Runner(set())]), list[int]()
+    play = group.runners[0].sample
+
+    def fail(*args: Any, **options: Any) -> Rollouts:
+        group.runners[0].sample = play  # type: ignore[method-assign]
+        raise TypeError("a template\nthat breaks")
+
+    group.runners[0].sample = fail  # type: ignore[method-assign]
+    monkeypatch.setattr(group, "lose", lambda runner, *, kill: killed.extend([runner] * kill))
+    collected = Collector(group, None, 10.0).collect(specs(4))
+    assert len(collected.answers) == 8 and killed == [0]
+    (event,) = collected.events
+    assert event.startswith("env runner 0 failed with 8 jobs: TypeError: a template that breaks (test_collector.py:")
+
+
 class Hanging(Group):
     """The first exchange with runner 0 never ends; who is killed is back at once."""
 
