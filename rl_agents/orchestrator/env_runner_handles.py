@@ -195,6 +195,9 @@ def exchange(
         ``report`` what the runner raises as a line: RLlib would keep it in the actor's log, and end the actor after a
         minute.
     """
+    recorded = any(batch.options.get("attempt") is not None for batch in batches)
+    if report and (runner.engine is None or (recorded and runner.recorder is None)):
+        return {}, {}  # Ray has restarted it unnoticed: it has none of its batches, and is equipped before new ones
     try:
         return runner.exchange(batches, wait_s, enough, drop), runner.in_progress
     except Exception as error:

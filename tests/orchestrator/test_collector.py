@@ -11,7 +11,7 @@ from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import EpisodesFail, RolloutError
 from rl_agents.orchestrator.collector import COME_BACK_S, MAX_DEATHS, Collector, Lost
-from rl_agents.orchestrator.env_runner_handles import RunnerLost, runners_of
+from rl_agents.orchestrator.env_runner_handles import RunnerLost, SetRecorder, runners_of
 from rl_agents.rollout.agent_loop import Rollouts
 from rl_agents.rollout.env_runner import TextEnvRunner
 from rl_agents.rollout.recording import Recorder
@@ -24,6 +24,7 @@ class Runner:
 
     def __init__(self, deadly: set[str], tells: bool = True) -> None:
         self.deadly, self.tells, self.died_in, self.deaths = deadly, tells, "", 0
+        self.engine, self.recorder = "the engine", None
 
     def exchange(self, batches: list[JobBatch], *_: Any) -> dict[int, Any]:
         return {batch.number: getattr(self, batch.method)(batch.jobs, **batch.options) for batch in batches}
@@ -130,6 +131,17 @@ def test_what_a_runner_raises_is_said_and_it_is_restarted(monkeypatch: pytest.Mo
     assert len(collected.answers) == 8 and killed == [0]
     (event,) = collected.events
     assert event.startswith("env runner 0 failed with 8 jobs: TypeError: a template that breaks (test_collector.py:")
+
+
+def test_a_runner_that_ray_restarted_unnoticed_gets_its_recorder_before_it_plays() -> None:
+    """With placement=colocate new weights had given it an engine already, and its calls were in no pool."""
+    runner = Runner(set())
+    collector = Collector(Group([runner]), None, 10.0)
+    collector.record(SetRecorder(SimpleNamespace, {}, 0, "pool"))
+    runner.recorder = None
+    collected = collector.collect(specs(4), record=True)
+    assert runner.recorder is not None and collected.resampled == 8
+    assert collected.events == ["env runner 0 died with 8 jobs"]
 
 
 class Hanging(Group):

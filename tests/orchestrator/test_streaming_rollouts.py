@@ -32,7 +32,7 @@ TASKS = [f"t{number}" for number in range(12)]
 STEPS = 3
 
 
-class Killed(Exception):
+class Killed(BaseException):
     """The process of an env runner is gone."""
 
 
@@ -41,6 +41,7 @@ class Runner:
 
     def __init__(self, world: "World") -> None:
         self.world, self.died_in = world, ""
+        self.engine, self.recorder = "the engine", None
         self.thread = ThreadPoolExecutor(1)
         self.loop = asyncio.Runner()
         self.bench = RequestQueue(self.loop, self._work)
