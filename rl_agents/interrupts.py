@@ -26,8 +26,12 @@ class Interrupts:
     the KeyboardInterrupt.
     """
 
-    def __init__(self) -> None:
-        self.requested = False
+    def __init__(self, waits: str = "") -> None:
+        """
+        Args:
+            waits: line for stderr at a first signal after which the running code continues.
+        """
+        self.requested, self._waits = False, waits
         self._count = 0
         self._may_abort: Callable[[], bool] = lambda: False
         self._previous: dict[signal.Signals, Any] = {}
@@ -62,11 +66,18 @@ class Interrupts:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._count += 1
         if self._count >= LAST_SIGNAL:
-            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"ended by the third signal\n")
+            _say("ended by the third signal")
             os._exit(EXIT_CODE)
         again, self.requested = self.requested, True
         if again or self._may_abort():
             raise KeyboardInterrupt
+        if self._waits:
+            _say(self._waits)
+
+
+def _say(line: str) -> None:
+    """Write to stderr from a signal handler, which may have interrupted a print."""
+    os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"{line}\n".encode())
 
 
 def event_loop() -> asyncio.Runner:

@@ -34,6 +34,8 @@ from rl_agents.trainer.unused_keys import layered
 if TYPE_CHECKING:
     from rl_agents.trainer.algorithm import AgentAlgorithm
 
+#: What a first signal says where the run cannot stop at once.
+WAITS = "[rl_agents] stopping after the present iteration and its checkpoint; a second signal does not wait for them"
 #: Keys that are printed even if they have their default.
 ESSENTIAL_KEYS = ("algo", "env", "model", "engine", "seed", "iterations")
 
@@ -70,7 +72,7 @@ def run(argv: Sequence[str]) -> int:
     for line in [*([plan.settings.lengths] if plan.settings.lengths else []), *cautions(plan.settings)]:
         print(f"[rl_agents] {textwrap.fill(line, 98, subsequent_indent='  ')}", flush=True)
     try:
-        with taken_back(plan), Interrupts() as interrupts:
+        with taken_back(plan), Interrupts(WAITS) as interrupts:
             return 0 if _train(plan, interrupts) else 130
     except InputError:
         raise

@@ -173,6 +173,13 @@ def test_a_second_signal_does_not_save_half_an_optimizer_step(agents, tmp_path, 
     assert "stopped after iteration 3, the last checkpoint after iteration 2; resume" in capsys.readouterr().out
 
 
+def test_a_signal_says_what_it_waits_for(agents, tmp_path, monkeypatch, capfd) -> None:
+    monkeypatch.setattr(CoinAgent, "signal_at", 2)
+    monkeypatch.setattr(CoinAgent, "signal_while_learning", True)
+    assert main(["--iterations", "3", "--output", str(tmp_path / "run"), *KEYS]) == 130
+    assert "stopping after the present iteration and its checkpoint" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("interrupted", [2, 4])
 def test_a_signal_in_an_evaluation_is_made_up_for(agents, tmp_path, monkeypatch, interrupted) -> None:
     out = tmp_path / "run"
