@@ -24,7 +24,7 @@ from rl_agents.data.samples import Row
 from rl_agents.data.step_table import step_spans
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.orchestrator.env_runner_handles import SetRecorder
-from rl_agents.store.actor import RemotePool, start_pool_actor
+from rl_agents.store.actor import UNREACHABLE_S, RemotePool, start_pool_actor
 from rl_agents.store.files import PREDECESSOR_S
 from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import (
@@ -38,9 +38,9 @@ from rl_agents.store.records import (
     outcome_record,
     session_record,
 )
-from rl_agents.store.trajectory_store import PoolWriter
+from rl_agents.store.trajectory_store import PoolError, PoolWriter
 
-#: Seconds that what was written may take to reach the disk when a checkpoint waits for it.
+#: Seconds that what was written may take to reach the disk when a checkpoint waits for it, once the writer is there.
 FLUSH_S = 60.0
 
 
@@ -137,7 +137,11 @@ class RunPool:
 
     def flush(self) -> None:
         """Return when all that was written is on disk; raises `PoolError`."""
-        self._writer.flush(FLUSH_S)
+        patience = UNREACHABLE_S + FLUSH_S  # a writer that does not come back is reported before
+        try:
+            self._writer.flush(patience)
+        except TimeoutError:
+            raise PoolError(f"{self.path}: the pool's writer did not answer within {patience:g} s") from None
 
     def close(self) -> None:
         self._writer.close()

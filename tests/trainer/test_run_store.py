@@ -9,9 +9,13 @@ import torch
 from trained import policy_weights, train
 from trainer.test_algorithm import build
 
+from rl_agents.config import Settings
 from rl_agents.data.trajectory import Trajectory
+from rl_agents.store.actor import UNREACHABLE_S
 from rl_agents.store.reader import PoolReader, Where
+from rl_agents.store.trajectory_store import PoolError
 from rl_agents.trainer.algorithm import AgentAlgorithm
+from rl_agents.trainer.run_store import RunPool
 
 SEARCH: dict[str, Any] = {
     "algo": "3spo", "search_steps": 60, "tasks_per_iteration": 4, "branching": "replay",
@@ -107,6 +111,20 @@ def test_an_environment_that_answers_differently_is_sampled_anew(beginner_model_
     second.pool.close()
     with PoolReader(tmp_path / "pool.sqlite") as pool:
         assert list(pool.trajectories()) == second.last_trajectories
+
+
+def test_a_writer_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no less time than its clients take to report that it does not come back."""
+
+    def flush(timeout_s: float) -> None:
+        assert timeout_s > UNREACHABLE_S
+        raise TimeoutError
+
+    pool = RunPool(tmp_path / "pool.sqlite", Settings.from_dict({"num_env_runners": 0}))
+    monkeypatch.setattr(pool._writer, "flush", flush)
+    with pytest.raises(PoolError, match=r"pool\.sqlite: the pool's writer did not answer within 180 s"):
+        pool.checkpoint(1)
+    pool.close()
 
 
 def test_a_runner_that_records_already_is_left_as_it_is(beginner_model_dir: Path, tmp_path: Path) -> None:
