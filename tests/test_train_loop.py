@@ -61,6 +61,24 @@ def test_an_interrupted_run_that_cannot_save_ends_as_an_interrupted_one(tmp_path
     assert "no checkpoint could be written after 2 iterations" in shown.getvalue()
 
 
+def test_a_signal_while_learners_are_replaced_saves_nothing_of_the_new_ones(tmp_path: Path) -> None:
+    loop, folder = begun(tmp_path, RuntimeError(), io.StringIO())
+    loop.algo.settings.checkpoint_interval = 2
+    save, losses = loop.algo.save_run_checkpoint, [LearnerLost("learner 0 of 1 died while reading the training state")]
+
+    def lose_or_save(path: Path) -> None:
+        if losses:
+            raise losses.pop()
+        save(path)  # of new learners, whose weights are the first ones
+
+    def interrupted(checkpoint: Path | None) -> None:
+        raise KeyboardInterrupt
+
+    loop.algo.save_run_checkpoint = lose_or_save  # type: ignore[method-assign]
+    loop.algo.restart_learners = interrupted  # type: ignore[method-assign]
+    assert not loop.run() and not folder.complete_checkpoints()
+
+
 def test_an_iteration_says_what_the_checkpoint_before_it_took(tmp_path: Path) -> None:
     """With lag, the time spent waiting for the batch in progress is counted."""
     settings = Settings.from_dict({"iterations": 3, "eval_episodes": 0, "checkpoint_interval": 2})

@@ -109,13 +109,13 @@ class TrainLoop:
         except KeyboardInterrupt:
             self.interrupts.requested = True
             status = "interrupted"
-            self._save_if_possible()
+            self.save()
         except NO_EPISODES:
-            self._save_if_possible()
+            self.save()
             raise
         except PolicyFell:
             status = "fell"
-            self._save_if_possible()
+            self.save()
             raise
         finally:
             self.close(status)
@@ -149,6 +149,7 @@ class TrainLoop:
 
     def _go_back(self, error: LearnerLost) -> None:
         """Replace the learners; raises `LearnerLost` if the new ones are lost, too."""
+        self._clean = False  # until the new ones have the checkpoint's weights, a signal must not save theirs
         # Ray detects a dead node late, and would start them there again.
         time.sleep(RESTART_BACKOFF_S * self._restarts_in_a_row)
         self._restarts_in_a_row += 1
@@ -185,14 +186,13 @@ class TrainLoop:
         return record
 
     def save(self) -> None:
-        """Write a checkpoint of the last complete iteration, unless an optimizer step was interrupted."""
-        if self._clean:
-            self._save_checkpoint()
+        """Write a checkpoint of the last complete iteration for a run that ends.
 
-    def _save_if_possible(self) -> None:
-        """Write a checkpoint unless the learners are lost or a further signal arrives; the run ends in any case."""
+        There is none if an optimizer step was interrupted, the learners are lost, or a further signal arrives.
+        """
         try:
-            self.save()
+            if self._clean:
+                self._save_checkpoint()
         except (LearnerLost, KeyboardInterrupt) as error:
             cause = str(error) or "interrupted again"
             self.progress.note(f"{cause}; no checkpoint could be written after {self._completed} iterations")
