@@ -180,6 +180,7 @@ class PoolWriter:
             kinds = (sqlite3.OperationalError, sqlite3.InternalError)
             if isinstance(error, kinds) or type(error) is sqlite3.DatabaseError:
                 self._problem = PoolError(f"{self._name}: cannot write to the pool: {error}")
+                logger.error("%s; nothing is recorded from now on", self._problem)  # most callers flush much later
             self._roll_back()
             return self._problem or InputError(f"{self._name}: {self._culprit(records)} cannot be stored: {error}")
 

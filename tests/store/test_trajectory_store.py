@@ -122,7 +122,7 @@ async def test_a_waiting_task_may_be_cancelled(tmp_path):
         assert [row.value for row in reader.reward_notes("s")] == [1, 2]
 
 
-def test_a_full_disk_reaches_every_future(tmp_path):
+def test_a_full_disk_reaches_every_future_and_the_log_once(tmp_path, caplog):
     pool = PoolWriter(tmp_path / "p")
     pool.add(note(0)).result(60)
     pages = pool._connection.execute("PRAGMA page_count").fetchone()[0]
@@ -135,6 +135,7 @@ def test_a_full_disk_reaches_every_future(tmp_path):
     with pytest.raises(PoolError, match="full"):
         pool.flush(60)
     pool.close()
+    assert [record.message.endswith("full; nothing is recorded from now on") for record in caplog.records] == [True]
     with PoolWriter(tmp_path / "p") as again:  # there is room again: confirmed records are there
         again.add(note(2)).result(60)
     with PoolReader(tmp_path / "p") as reader:
