@@ -144,7 +144,7 @@ def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:
     temporary.mkdir()
     try:
         fill(temporary)
-        for path in [p for p in temporary.rglob("*") if p.is_file()]:
+        for path in (*temporary.rglob("*"), temporary):  # folders, too, which hold the names
             flush(path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -66,6 +66,19 @@ def test_flatten_and_unflatten_are_inverse() -> None:
     assert unflatten(flatten(tree)) == tree
 
 
+def test_names_reach_the_disk_as_contents_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power failure, a folder that was not flushed may lack files that were."""
+
+    def fill(folder: Path) -> None:
+        (folder / "hf").mkdir()
+        (folder / "hf" / "config.json").write_text("{}")
+
+    flushed: list[Path] = []
+    monkeypatch.setattr("rl_agents.trainer.checkpoint.flush", flushed.append)
+    write_atomically(tmp_path / "000001", fill)
+    assert [path.name for path in flushed] == ["hf", "config.json", ".tmp-000001", tmp_path.name]
+
+
 def test_a_failing_write_leaves_nothing(tmp_path: Path) -> None:
     def fill(folder: Path) -> None:
         (folder / "state.json").write_text("{")
