@@ -282,7 +282,7 @@ def _print_outcome(folder: RunFolder, done: bool) -> None:
         )
     if not done:
         last = max((iteration for iteration, _ in folder.complete_checkpoints()), default=0)
-        lost = f", the last checkpoint after iteration {last}" if last != summary["iterations"] else ""
+        lost = f" (saved up to {last})" if last != summary["iterations"] else ""
         print(f"stopped after iteration {summary['iterations']}{lost}; resume with: {called()} --resume {folder.path}")
     print(f"output: {folder.path}", flush=True)
 

@@ -170,7 +170,7 @@ def test_a_second_signal_does_not_save_half_an_optimizer_step(agents, tmp_path, 
     out = tmp_path / "run"
     assert main(["--iterations", "6", "--output", str(out), *KEYS]) == 130
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["000002"]
-    assert "stopped after iteration 3, the last checkpoint after iteration 2; resume" in capsys.readouterr().out
+    assert "stopped after iteration 3 (saved up to 2); resume" in capsys.readouterr().out
 
 
 def test_a_signal_says_what_it_waits_for(agents, tmp_path, monkeypatch, capfd) -> None:
