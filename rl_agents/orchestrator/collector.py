@@ -350,7 +350,9 @@ class FaultTolerance:
         late = sorted(set(self.runners.absent()) - self._missed)
         self._missed |= set(late)
         others = "the others continue without it" if self.runners.ids() else "no env runner is alive"
-        return [f"env runner {', '.join(map(str, late))} is not back after {waited_s:.0f} s; {others}"] if late else []
+        causes = "".join(f" ({cause})" for cause in dict.fromkeys(map(self.runners.causes.get, late)) if cause)
+        names = ", ".join(map(str, late))
+        return [f"env runner {names} is not back after {waited_s:.0f} s{causes}; {others}"] if late else []
 
     def _equip(self, runners: list[int]) -> None:
         if isinstance(self.inference, RunnerEngines):

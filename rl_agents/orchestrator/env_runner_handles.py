@@ -38,9 +38,14 @@ class RunnerLost(Exception):
 
 
 class RunnerActors:
-    """RLlib's group of env runner actors; `RunnerHere` has the same methods."""
+    """RLlib's group of env runner actors; `RunnerHere` has the same methods.
+
+    Attributes:
+        causes: why runners cannot be started again, by runner.
+    """
 
     def __init__(self, group: Any) -> None:
+        self.causes: dict[int, str] = {}
         self._group, self._manager = group, group._worker_manager
         #: Pings of missing runners, by runner.
         self._pings: dict[int, Any] = {}
@@ -97,7 +102,7 @@ class RunnerActors:
             left = max(0.0, end - time.monotonic())
             ready = ray.wait(list(self._pings.values()), timeout=min(left, PING_S))[0]
             for runner in [runner for runner, ping in self._pings.items() if ping in ready]:
-                if self._answers(self._pings.pop(runner)):
+                if self._answers(runner, self._pings.pop(runner)):
                     self._manager.set_actor_state(runner, True)
                     back.append(runner)
             if time.monotonic() >= end or not set(self.absent()) - set(late):
@@ -106,10 +111,12 @@ class RunnerActors:
                 time.sleep(min(left, PING_S))
         return back
 
-    def _answers(self, ping: Any) -> bool:
+    def _answers(self, runner: int, ping: Any) -> bool:
         try:
             ray.get(ping)
-        except RayError:
+        except RayError as error:
+            if "creation task" in (text := str(error)):  # Ray does not try again
+                self.causes[runner] = text.strip().splitlines()[-1]
             return False
         return True
 
@@ -127,7 +134,7 @@ class RunnerHere:
     remote = 0
 
     def __init__(self, runner: Any) -> None:
-        self._runner = runner
+        self._runner, self.causes = runner, dict[int, str]()
 
     def ids(self) -> list[int]:
         return [0]

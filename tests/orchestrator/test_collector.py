@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import ray
+from ray.exceptions import RayError
 from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import EpisodesFail, RolloutError
+from rl_agents.orchestrator import env_runner_handles
 from rl_agents.orchestrator.collector import COME_BACK_S, MAX_DEATHS, Collector, Lost
 from rl_agents.orchestrator.env_runner_handles import RunnerLost, SetRecorder, runners_of
 from rl_agents.rollout.agent_loop import Rollouts
@@ -51,7 +53,7 @@ class Group:
     """Env runners in this process; what they are asked is done at once."""
 
     def __init__(self, runners: list[Runner]) -> None:
-        self.runners, self.healthy = runners, set(range(len(runners)))
+        self.runners, self.healthy, self.causes = runners, set(range(len(runners))), dict[int, str]()
         self.remote = len(runners)
 
     def ids(self) -> list[int]:
@@ -215,6 +217,25 @@ def test_a_runner_that_takes_long_to_come_back_is_named_once_and_joins_later() -
     group.back = True
     collector.collect(specs(4))
     assert group.ids() == [0, 1] and collector.fault_tolerance.deaths == {"t0": 1}
+
+
+def test_why_a_runner_cannot_be_started_again_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get(ping: Any) -> Any:
+        cause = "ray::TextEnvRunner.__init__() (pid=7)\n  File ...\nOSError: [Errno 28] No space left on device: '/tmp'"
+        raise RayError(f"The actor died because of an error raised in its creation task, {cause}")
+
+    ping = SimpleNamespace(remote=lambda: "the ping")
+    manager = SimpleNamespace(
+        actors=lambda: {1: SimpleNamespace(ping=ping)}, actor_ids=lambda: [1], is_actor_healthy=lambda runner: False
+    )
+    group = SimpleNamespace(
+        _worker_manager=manager, num_remote_env_runners=lambda: 1, healthy_env_runner_ids=lambda: list[int]()
+    )
+    monkeypatch.setattr(env_runner_handles, "ray", SimpleNamespace(wait=lambda pings, timeout: (pings, []), get=get))
+    fault_tolerance = Collector(runners_of(group), None, 10.0).fault_tolerance
+    fault_tolerance.welcome(0.0)
+    late = "env runner 1 is not back after 120 s (OSError: [Errno 28] No space left on device: '/tmp')"
+    assert fault_tolerance.overdue(120.0) == [f"{late}; no env runner is alive"]
 
 
 @pytest.mark.parametrize("error", [PoolError("the disk is full"), TimeoutError()])

@@ -93,7 +93,7 @@ class World:
         self.engine_deaths, self.user_error = 0, ""
         self.asked: list[EpisodeSpec] = []
         self.members = [Runner(self) for _ in range(runners)]
-        self.alive = set(range(runners))
+        self.alive, self.causes = set(range(runners)), dict[int, str]()
 
     def seconds(self, spec: EpisodeSpec) -> float:
         return 0.1 if spec.task_id in self.slow else self.draw.random() * 0.01
