@@ -342,7 +342,8 @@ def leave_one_out(returns: ArrayLike, groups: ArrayLike) -> FloatArray:
     others, centered = np.maximum(size - 1, 1), rewards - mean
     variance = (squares - centered**2) / others - (centered / others) ** 2
     std = np.sqrt(np.maximum(variance * others / np.maximum(others - 1, 1), 0.0))
-    divide = (size > 2) & (std > TOLERANCE * np.maximum(1.0, np.abs(rewards)))
+    # Not the member's own size: the others' may be larger, and with it the rounding of their deviation.
+    divide = (size > 2) & (std > TOLERANCE * np.maximum(1.0, np.maximum(np.abs(rewards), np.sqrt(squares))))
     advantages: FloatArray = rloo(rewards, groups) / np.where(divide, std + EPSILON, 1.0)
     return advantages
 

@@ -45,6 +45,11 @@ def test_leave_one_out_does_not_normalize_a_group_of_two():
     assert leave_one_out([1.0, 0.5], [0, 0]).tolist() == [0.5, -0.5]
 
 
+def test_leave_one_out_does_not_divide_by_the_rounding_of_large_returns():
+    # The others of -1 all have 100: -1 - 100. Those of a 100 have mean 49.5 and deviation 101/√2: 50.5/71.418.
+    assert leave_one_out([-1.0, 100.0, 100.0], [0] * 3) == pytest.approx([-101.0, 0.707107, 0.707107], abs=1e-6)
+
+
 def test_rloo_example_and_relation_to_dr_grpo():
     assert rloo([1, 0, 0.5], [0] * 3) == pytest.approx([0.75, -0.75, 0.0])
     rewards, groups = [0.2, 3.0, -1.0, 5.0, 2.0], [1, 0, 1, 0, 1]
