@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -41,6 +41,26 @@ def held_out(ids: Sequence[str], seed: str) -> dict[str, tuple[str, ...]]:
     tests = set(shuffled_ids(ids, seed)[: min(max(round(len(ids) * 0.1), 1), 500)])
     train = tuple(name for name in ids if name not in tests)
     return {"train": train or tuple(ids), "test": tuple(name for name in ids if name in tests)}
+
+
+#: Number of different tasks of a setting below which some are drawn for both splits.
+FEW = 10**9
+
+
+def without_tests(train: Sequence[str], test: Sequence[str], content: Callable[[str], Hashable]) -> list[str]:
+    """Return the training ids whose tasks are not test tasks, too.
+
+    Args:
+        content: returns what makes up a task; equal for equal tasks.
+
+    Raises:
+        InputError: none is left.
+    """
+    tests = set(map(content, test))
+    left = [name for name in train if content(name) not in tests]
+    if not left:
+        raise InputError(f"all {len(train)} training tasks of this size are test tasks, too: choose another size")
+    return left
 
 
 def stored_words(module: str, name: str) -> Any:

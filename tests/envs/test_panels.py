@@ -12,6 +12,7 @@ from envs.test_preference_estimation import PAPER_SETTINGS
 
 from rl_agents.envs import panels, paper_search
 from rl_agents.envs.alfworld.scenes import SIZES
+from rl_agents.envs.base import task_ids
 from rl_agents.envs.circuit_decoding import SizeKeys
 from rl_agents.envs.circuit_decoding import tasks as circuits
 from rl_agents.envs.guess_numbers import tasks as numbers
@@ -23,6 +24,7 @@ from rl_agents.envs.paper_search import tasks as papers
 from rl_agents.envs.preference_estimation import tasks as preferences
 from rl_agents.envs.situation_puzzles import tasks as puzzles
 from rl_agents.envs.webshop.tasks import find_goal, local_shop
+from rl_agents.errors import InputError
 
 ENVS = Path(panels.__file__).parent
 
@@ -159,6 +161,41 @@ def test_webshop() -> None:
             ids = shop.task_ids(part, "human")
             assert panel["sizes"][f"{name}/{part}"] == len(ids)
             assert panel["sha256"][f"{name}/{part}"] == ids_digest(f"{i}: {find_goal(shop.store, i)}" for i in ids)
+
+
+def circuit(name: str) -> Any:
+    task = circuits.find_task(name)
+    return sorted(task.tables), [task.tables[position] for position in task.hidden]
+
+
+def preference(name: str) -> Any:
+    task = preferences.find_task(name)
+    return sorted(movie.scores for movie in task.movies), task.weights
+
+
+def request(name: str) -> Any:
+    goal = find_goal(local_shop("small").store, name)
+    return goal.instruction, goal.price_upper
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "content", "trained"),
+    [
+        ("circuit_decoding", {"circuits": 2, "candidates": 2}, circuit, 932),
+        ("preference_estimation", {"attributes": 3, "levels": 5, "movies": 2, "sampling": "max"}, preference, 696),
+        ("webshop", {"catalogue": "small"}, request, 465),
+    ],
+)
+def test_no_training_task_of_a_small_setting_is_a_test_task(
+    name: str, options: dict[str, Any], content: Any, trained: int
+) -> None:
+    train, test = ([repr(content(one)) for one in task_ids(name, part, options)] for part in ("train", "test"))
+    assert len(train) == trained and not set(train) & set(test)
+
+
+def test_a_setting_with_fewer_tasks_than_the_test_set_has_is_refused() -> None:
+    with pytest.raises(InputError, match="all 2 training tasks of this size are test tasks, too"):
+        panels.without_tests(["a", "b"], ["c"], lambda name: "the same task")
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -16,6 +16,7 @@ Puzzles of Badola et al. (arXiv 2508.10142).
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from functools import cache, lru_cache
 
 from rl_agents.config.options import read_options
 from rl_agents.envs.circuit_decoding import CircuitDecodingOptions, SizeKeys
-from rl_agents.envs.panels import numbered_ids, shuffled_ids, unknown_task
+from rl_agents.envs.panels import FEW, numbered_ids, shuffled_ids, unknown_task, without_tests
 
 NUM_INPUTS = 3
 INPUTS: tuple[str, ...] = tuple(f"{row:0{NUM_INPUTS}b}" for row in range(2**NUM_INPUTS))
@@ -117,8 +118,19 @@ class Task:
         return LABELS[: len(self.hidden)]
 
 
+    @property
+    def content(self) -> tuple[frozenset[str], tuple[str, ...]]:
+        """The candidates in any order, and the hidden circuits."""
+        return frozenset(self.tables), tuple(self.tables[position] for position in self.hidden)
+
+
 def task_ids(split: str, options: CircuitDecodingOptions) -> list[str]:
-    return numbered_ids(options.size, split, SIZES)
+    """Return the ids of a split; ``train`` lacks tasks of small settings that are test tasks, too."""
+    train, test = (numbered_ids(options.size, part, SIZES) for part in SIZES)
+    if split == "test":
+        return test
+    different = math.comb(len(functions()), options.candidates) * math.perm(options.candidates, options.circuits)
+    return train if different > FEW else without_tests(train, test, lambda name: find_task(name).content)
 
 
 @lru_cache(maxsize=4096)

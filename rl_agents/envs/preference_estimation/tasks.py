@@ -13,6 +13,7 @@ nor the scales (here 0, 0.1, ..., 1 for scores and weights), nor the skewed dist
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from itertools import count
 
 from rl_agents.config.options import keys_of, read_options
 from rl_agents.envs.options import part_of
-from rl_agents.envs.panels import numbered_ids, unknown_task
+from rl_agents.envs.panels import FEW, numbered_ids, unknown_task, without_tests
 from rl_agents.envs.preference_estimation import PreferenceEstimationOptions, SizeKeys
 from rl_agents.envs.preferences import Levels, Movie
 from rl_agents.errors import InputError
@@ -69,6 +70,13 @@ class Setting(SizeKeys):
         return counts[self.balanced_sum]
 
     @property
+    def different(self) -> int:
+        """Number of different tasks."""
+        vectors = self.levels**self.attributes
+        movies = self._balanced_movies() if self.sampling == "balanced" else vectors
+        return (vectors - 1) * math.comb(movies, self.movies)
+
+    @property
     def name(self) -> str:
         """As in task ids, for example ``5-10-11-uniform``."""
         return f"{self.attributes}-{self.movies}-{self.levels}-{self.sampling}"
@@ -87,9 +95,19 @@ class Task:
     movies: tuple[Movie, ...]
     weights: Levels
 
+    @property
+    def content(self) -> tuple[frozenset[Levels], Levels]:
+        """The movies in any order, and the weights."""
+        return frozenset(movie.scores for movie in self.movies), self.weights
+
 
 def task_ids(split: str, options: PreferenceEstimationOptions) -> list[str]:
-    return numbered_ids(part_of(Setting, options).name, split, SIZES)
+    """Return the ids of a split; ``train`` lacks tasks of small settings that are test tasks, too."""
+    setting = part_of(Setting, options)
+    train, test = (numbered_ids(setting.name, part, SIZES) for part in SIZES)
+    if split == "test":
+        return test
+    return train if setting.different > FEW else without_tests(train, test, lambda name: find_task(name).content)
 
 
 @lru_cache(maxsize=4096)

@@ -6,8 +6,8 @@ limit, which their code draws without a seed and which is fixed here.
 
 - Official files: goals 0 to 499 are test, all others train, as in StepPO (appendix B.1) and 3SPO (appendix C). Of 1,500
   goals or fewer, the first fifth is test, the rest train.
-- Generated catalogs ``generated`` and ``small``: split once by sha256; ``panel.json`` has the sizes of the sets and the
-  hash of their requests.
+- Generated catalogs ``generated`` and ``small``: split once by sha256. A request that occurs in both sets is left out of
+  the training set. ``panel.json`` has the sizes of the sets and the hash of their requests.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rl_agents.envs.panels import shuffled_ids
+from rl_agents.envs.panels import shuffled_ids, without_tests
 from rl_agents.envs.webshop import WebShopOptions
 from rl_agents.envs.webshop.catalogue import find_catalogue
 from rl_agents.envs.webshop.pages import Move, Page, State, act, view
@@ -48,7 +48,7 @@ def split_ids(store: Store, split: str, kind: str, generated: bool) -> list[str]
         hint = f"; env.goals={other} has some" if other else ""
         raise InputError(f"this catalog has no {kind} goals{hint}")
     if generated:
-        return list(_hashed_split(count, kind)[split])
+        return list(_hashed_split(store, count, kind)[split])
     first = TEST_END if count > MANY else max(count // 5, 1)
     return [task_id(kind, number) for number in (range(first) if split == "test" else range(first, count))]
 
@@ -75,10 +75,15 @@ def _cached_goal(store: Store, kind: str, number: int, name: str) -> Goal:
 
 
 @lru_cache(maxsize=16)
-def _hashed_split(count: int, kind: str) -> dict[str, tuple[str, ...]]:
+def _hashed_split(store: Store, count: int, kind: str) -> dict[str, list[str]]:
+    def asked(name: str) -> tuple[str, float]:
+        goal = find_goal(store, name)
+        return goal.instruction, goal.price_upper
+
     ids = shuffled_ids((task_id(kind, number) for number in range(count)), SPLIT_SEED)
     tests = max(round(count * TEST_SHARE), 1)
-    return {"test": tuple(sorted(ids[:tests])), "train": tuple(sorted(ids[tests:]))}
+    train, test = sorted(ids[tests:]), sorted(ids[:tests])
+    return {"train": without_tests(train, test, asked), "test": test}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
