@@ -84,6 +84,9 @@ def extract(argv: Sequence[str]) -> int:
         print(str(defect), file=sys.stderr)
     if not args.skip_bad:
         refuse_defects(reading.defects, len(reading.traces))
+    for domain, (count, inferred) in reading.inferred.items():
+        names = ", ".join(tool.name for tool in inferred) or "none"
+        print(f"inferred tools of {count} traces ({' '.join(domain.split())[:100]}): {names}")
     rules = Extraction(
         min_reward=args.min_reward,
         only_calls=args.only_calls,
@@ -154,7 +157,10 @@ def _extract_parser() -> Parser:
         help="reasoning: `apart` (default): as the chat template renders it, not imitated; `inline`: part of the text",
     )  # fmt: skip
     parser.add_argument("--tools", type=Path, metavar="F.json", help="tool definitions for traces that have none")
-    parser.add_argument("--infer-tools", action="store_true", help="infer tool definitions from the calls")
+    parser.add_argument(
+        "--infer-tools", action="store_true",
+        help="infer tool definitions from the calls: per system prompt that several tasks share, else per table",
+    )  # fmt: skip
     return parser
 
 

@@ -85,7 +85,8 @@ class Trajectory:
         truncated: a turn or context limit cut it.
         metrics: numbers that the environment reports at the end (``info["metrics"]``).
         facts: plain data that rewards and reports read: ``references`` (accepted answers), ``points`` (required
-            statements of a long answer), ``evidence`` (results of the tools), ``truncation`` (rule, turn, outcome),
+            statements of a long answer), ``evidence`` (results of the tools), ``chat`` (messages and tools at the
+            beginning, if they are more than the observation), ``truncation`` (rule, turn, outcome),
             ``environment_return`` and ``prs`` (the return that a shaped reward replaced, and its parts).
     """
 

@@ -18,6 +18,7 @@ no advantage includes them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -110,6 +111,8 @@ class Episode:
             answer = await self.guard.call(self.env.reset, seed=self.spec.seed, options=options)
             self.answer = read_reset(answer, self.player.limits.max_observation_characters)
             self.dialogue = Dialogue.start(self.answer.observation, self.answer.chat)
+            if self.answer.chat:
+                self.trajectory.facts["chat"] = json.loads(self.answer.chat)
         except EnvFailure as failure:
             self._fail(failure)
 

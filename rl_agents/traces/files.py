@@ -7,21 +7,22 @@ be inferred from the calls.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rl_agents.chat.messages import message_calls
+from rl_agents.chat.messages import assistant_message, message_calls
 from rl_agents.data.hub import PREFIX
 from rl_agents.data.tables import open_table
+from rl_agents.data.trajectory import Step
 from rl_agents.errors import InputError
 from rl_agents.store.files import POOL_FILE
-from rl_agents.store.reader import PoolReader, Where
+from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import Exchange
-from rl_agents.tools.calls import Tool, read_tools
+from rl_agents.tools.calls import Tool, read_response, read_tools
 from rl_agents.tools.strict_json import strict_json
-from rl_agents.traces.formats import FIELDS, Trace, read_trace
+from rl_agents.traces.formats import FIELDS, TRIAL, Trace, read_trace
 from rl_agents.traces.store import TURNS_FILE, is_turn_file, read_turns
 from rl_agents.traces.turns import Extraction, Turn, extract_turns
 
@@ -42,28 +43,52 @@ def pool_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (session, trace in OpenAI's chat form) of every session that did not fail.
 
     The trace of a gateway's session is its final conversation as the client saw it, with its tools. The trace of an
-    episode of the built-in loop is a dialogue of observations and actions. Rewards are the sessions' returns.
+    episode of the built-in loop is a dialogue of observations and actions, after the chat that its group began with.
+    Rewards are the sessions' returns.
 
     Raises:
         InputError: not a pool, or one of a newer version.
     """
+    chats: dict[tuple[int, int], Mapping[str, Any]] = {}
     with PoolReader(path) as reader:
-        for stored in reader.stored(Where(failed=False)):
-            session = stored.session.id
-            if stored.session.kind not in ("episode", "gateway") or not stored.steps:
+        for stored in reader.stored():
+            session, group = stored.session.id, (stored.session.iteration, stored.session.group_id)
+            chats[group] = chat = stored.session.facts.get("chat") or chats.get(group, {})
+            if stored.session.failed or stored.session.kind not in ("episode", "gateway") or not stored.steps:
                 continue
             trajectory = reader.trajectory(stored)
             answered = {e.call: e for e in reader.exchanges(session) if e.state == "finished"}
             last = trajectory.steps[-1].call
-            record = _conversation(last, answered) if last in answered else _dialogue(trajectory.steps)
+            record = _conversation(last, answered) if last in answered else _dialogue(trajectory.steps, chat)
             yield session, {"id": session, "reward": stored.total, **record}
 
 
-def _dialogue(steps: Sequence[Any]) -> dict[str, Any]:
-    messages: list[dict[str, Any]] = []
-    for step in steps:
-        messages += [{"role": "user", "content": step.observation}, {"role": "assistant", "content": step.action}]
-    return {"messages": messages}
+def _dialogue(steps: Sequence[Step], chat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the dialogue of an episode.
+
+    If it has tools, calls in actions become calls of the trace. Their results are one observation: that of the first.
+    """
+    messages, tools = list[Any](chat.get("messages", ())), chat.get("tools", [])
+    known = {tool["function"]["name"] for tool in tools}
+    for number, step in enumerate(steps):
+        pending = messages[-1].get("tool_calls", ()) if number else ()
+        if not pending and (number or not messages):
+            messages.append({"role": "user", "content": step.observation})
+        results = [step.observation] + [""] * len(pending)
+        messages += [
+            {"role": "tool", "tool_call_id": call["id"], "content": result}
+            for call, result in zip(pending, results, strict=False)
+        ]
+        messages.append(_action(step.action, f"call_{number}_", known))
+    return {"messages": messages, "tools": tools}
+
+
+def _action(text: str, prefix: str, known: Collection[str]) -> dict[str, Any]:
+    response = read_response(text)
+    if response.problem or not response.calls or not {call.name for call in response.calls} <= set(known):
+        return {"role": "assistant", "content": text}
+    ids = [f"{prefix}{place}" for place in range(len(response.calls))]
+    return assistant_message(response.content, response.calls, ids, response.thoughts)
 
 
 def _conversation(last: int, answered: Mapping[int, Exchange]) -> dict[str, Any]:
@@ -115,10 +140,15 @@ class Defect:
 
 @dataclass(frozen=True, slots=True)
 class TraceFile:
-    """The good traces and the defects of files, in order."""
+    """The good traces and the defects of files, in order.
+
+    Attributes:
+        inferred: number of traces and their inferred tools, by system prompt or table.
+    """
 
     traces: tuple[Trace, ...]
     defects: tuple[Defect, ...]
+    inferred: Mapping[str, tuple[int, tuple[Tool, ...]]] = field(default_factory=dict)
 
 
 def read_traces(
@@ -129,24 +159,48 @@ def read_traces(
     Args:
         names: tables (`rl_agents.data.tables`) or pools.
         tools: definitions for traces without any.
-        infer: infer the definitions for traces without any from their calls.
+        infer: infer the definitions for traces without any from the calls of their domain (`_domains`).
         columns: field -> column.
 
     Raises:
         InputError: a missing, unreadable or empty file.
     """
-    traces: list[Trace] = []
+    traces: list[tuple[str, Trace]] = []
     defects: list[Defect] = []
     for name in names:
         found = list(iter_traces(name, tools, columns))
         if not found:
             raise InputError(f"{name}: no traces in it")
-        traces += [one for one in found if isinstance(one, Trace)]
+        traces += [(str(name), one) for one in found if isinstance(one, Trace)]
         defects += [one for one in found if isinstance(one, Defect)]
-    if infer:
-        inferred = infer_tools(trace for trace in traces if not trace.tools)
-        traces = [trace if trace.tools else replace(trace, tools=inferred) for trace in traces]
-    return TraceFile(tuple(traces), tuple(defects))
+    domains = _domains(traces) if infer else {}
+    for places in domains.values():
+        inferred = infer_tools(traces[place][1] for place in places)
+        for place in places:
+            traces[place] = traces[place][0], replace(traces[place][1], tools=inferred)
+    said = {domain: (len(places), traces[places[0]][1].tools) for domain, places in domains.items()}
+    return TraceFile(tuple(trace for _, trace in traces), tuple(defects), said)
+
+
+def _domains(traces: Sequence[tuple[str, Trace]]) -> dict[str, list[int]]:
+    """Return the places of traces without tools, by system prompt if several tasks share it, else by table.
+
+    A prompt of one task alone, such as one with the customer's name, does not tell what tools there are.
+    """
+    bare = [(place, table, trace) for place, (table, trace) in enumerate(traces) if not trace.tools]
+    tasks: dict[str, set[str]] = {}
+    for _, _, trace in bare:
+        tasks.setdefault(_system(trace), set()).add(trace.trace_id.partition(TRIAL)[0])
+    found: dict[str, list[int]] = {}
+    for place, table, trace in bare:
+        prompt = _system(trace)
+        found.setdefault(prompt if prompt and len(tasks[prompt]) > 1 else table, []).append(place)
+    return found
+
+
+def _system(trace: Trace) -> str:
+    first = trace.messages[0]
+    return str(first["content"]) if first["role"] == "system" else ""
 
 
 def iter_traces(

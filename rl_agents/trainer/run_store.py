@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import ray
@@ -97,11 +99,19 @@ class RunPool:
         return SetRecorder(partial(RemotePool, self.actor), ray.put(recorded), self.resumes, self._opening)
 
     def add_sessions(self, iteration: int, trajectories: Sequence[Trajectory], update: int | None = None) -> None:
-        """Write episodes, or the siblings that the ``update``-th update of a search trains on."""
+        """Write episodes, or the siblings that the ``update``-th update of a search trains on.
+
+        Episodes of a group begin with one chat, which is written once (see `rl_agents.traces.files.pool_records`).
+        """
         kind: SessionKind = "episode" if update is None else "sample"
+        chats: dict[int, Any] = {}
         for name, t in zip(self.names(iteration, trajectories, update), trajectories, strict=True):
             outcomes = (outcome_record(step, name, ordinal, step.call) for ordinal, step in enumerate(t.steps))
             session = session_record(t, name, kind=kind, iteration=iteration, env=self._settings.env)
+            chat = t.facts.get("chat")
+            if chat and chats.get(t.group_id) == chat:
+                session = replace(session, facts={key: fact for key, fact in t.facts.items() if key != "chat"})
+            chats.setdefault(t.group_id, chat)
             self._writer.add(*outcomes, session)  # one by one: a record that cannot be stored costs its session only
         if self.actor is not None:
             self._unconfirmed += [step for trajectory in trajectories for step in trajectory.steps]

@@ -68,6 +68,11 @@ def test_filter_random_and_training(profiled: Path, beginner: Path, tmp_path: Pa
     assert any(record["actor/grad_norm"] > 0 for record in trained)
     assert json.loads((run / "summary.json").read_text())["rollout_turns"] == 48
     assert main(["eval", "--checkpoint", str(run), "--episodes", "8", "--seeds", "1", "--local", "--json"]) == 0
+    argv = ["pivot", "extract", "--traces", str(run), "--min-reward", "0", "--output", str(tmp_path / "played")]
+    assert main(argv) == 0
+    played = read_turns(tmp_path / "played" / "turns.parquet")
+    assert played and all(turn.tools == kept[0].tools for turn in played)
+    assert any(turn.messages == pivot.messages for turn in played for pivot in kept)
 
 
 @pytest.mark.ray

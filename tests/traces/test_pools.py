@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 from gateway.models import ADD, Rig, opening, reply, result, system, user
 
+from rl_agents.algorithms import Settings
 from rl_agents.cli.gateway import ended_trajectory
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import InputError
+from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import session_records
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.traces.files import load_turns, read_traces
+from rl_agents.trainer.run_store import RunPool
 
 SUM = '<think>sum</think><tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
 
@@ -57,6 +60,25 @@ def test_turns_of_a_run_s_folder_without_what_failed(tmp_path: Path) -> None:
             pool.add(*session_records(trajectory, name))
     (turn,) = load_turns(tmp_path)
     assert turn.trace_id == "good"
+
+
+def test_an_episode_begins_with_the_chat_and_the_tools_of_its_group(tmp_path: Path) -> None:
+    chat = {"messages": [system("be brief"), user("add 1 and 2")], "tools": [ADD.to_openai()]}
+    acted = [Step([1], [2], [-0.1], 0, "stop", "a note for people", "", SUM, call=1)]
+    acted.append(Step([1, 2, 3], [4], [-0.1], 0, "stop", "3", "", "It is 3.", 1.0, call=2))
+    played = [Trajectory("t", 0, member, member, acted, True, facts={"chat": dict(chat)}) for member in range(2)]
+    pool = RunPool(tmp_path / "pool.sqlite", Settings.from_dict({"num_env_runners": 0}))
+    pool.add_calls(played)
+    pool.add_sessions(0, played)
+    pool.close()
+    first, second = read_traces(tmp_path / "pool.sqlite").traces
+    assert (first.messages, first.tools) == (second.messages, second.tools)
+    assert [tool.name for tool in first.tools] == ["add"]
+    assert [message["role"] for message in first.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert first.messages[2]["tool_calls"][0]["function"] == {"name": "add", "arguments": {"a": 1}}
+    assert (first.messages[2]["reasoning_content"], first.messages[3]["content"]) == ("sum", "3")
+    with PoolReader(tmp_path / "pool.sqlite") as reader:
+        assert [sorted(session.facts) for session in reader.sessions()] == [["chat"], []]
 
 
 def test_a_pool_without_sessions_is_told(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import copy
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pivot.expert_traces import GOOD, call, changed
@@ -105,3 +106,23 @@ def test_inferred_tools_are_for_traces_that_have_none(tmp_path: Path) -> None:
     assert [len(trace.tools) for trace in with_tools] != [0, 4] and len(with_tools[1].tools) == 4
     assert {tool.name for tool in with_tools[0].tools} <= {tool.name for tool in with_tools[1].tools}
     assert read_traces(file).traces[0].tools == ()
+
+
+def test_tools_are_inferred_for_each_domain(tmp_path: Path) -> None:
+    def record(task: int, prompt: str, tool: str) -> dict[str, Any]:
+        call = {"id": "a", "type": "function", "function": {"name": tool, "arguments": "{}"}}
+        said = [{"role": "system", "content": prompt}, {"role": "user", "content": "go"}]
+        return {"task_id": task, "trial": 0, "traj": [*said, {"role": "assistant", "tool_calls": [call]}]}
+
+    shop = [record(1, "shop", "buy"), record(2, "shop", "sell")]
+    others = [
+        record(3, "You serve Ann.", "fly"),
+        record(3, "You serve Ann.", "land"),
+        record(4, "You serve Bo.", "run"),
+    ]
+    file = tmp_path / "t.jsonl"
+    file.write_text("\n".join(json.dumps(one) for one in [*shop, *others]))
+    found = read_traces(file, infer=True)
+    names = [[tool.name for tool in trace.tools] for trace in found.traces]
+    assert names == [["buy", "sell"]] * 2 + [["fly", "land", "run"]] * 3
+    assert {domain: count for domain, (count, _) in found.inferred.items()} == {"shop": 2, str(file): 3}

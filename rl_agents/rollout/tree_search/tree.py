@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -163,6 +164,8 @@ class Search:
         )  # fmt: skip
         if last.answer.references:
             trajectory.facts["references"] = last.answer.references
+        if chat := last.path()[0].answer.chat:
+            trajectory.facts["chat"] = json.loads(chat)
         if chosen := last.path()[:-1]:
             trajectory.facts["search"] = {"scores": [n.score for n in chosen], "rollouts": [n.rollouts for n in chosen]}
         return trajectory
