@@ -212,6 +212,22 @@ def test_own_judges(folder: Path) -> None:
         base.synchronous(long).step("<answer> No . </answer>")
 
 
+def test_an_own_reward_cannot_change_the_reported_success(folder: Path) -> None:
+    source = """
+from rl_agents.rewards.base import reward
+
+@reward("own-careless", "assigns what it should only read")
+def careless(trajectory):
+    trajectory.success = True
+    trajectory.steps[0].reward = 7.0
+    return 0.5
+"""
+    (folder / "careless.py").write_text(source)
+    played = Trajectory("t", 0, 0, 0, [Step([1], [2], [0.0], 0, "stop", "", "", "", reward=1.0)])
+    make_reward(Settings.from_dict({"plugins": ["careless"], "reward": "own-careless"})).apply([played])
+    assert (played.success, played.episode_return, played.facts) == (False, 0.5, {"environment_return": 1.0})
+
+
 def test_own_rewards(folder: Path) -> None:
     """A coroutine is awaited, and a score that is no finite number fails its episode instead of the weights."""
     (folder / "own.py").write_text(OWN)

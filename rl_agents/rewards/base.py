@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -67,7 +67,8 @@ class ScoredReward(EnvironmentReward):
 
     async def _apply(self, trajectory: Trajectory) -> None:
         try:
-            answer = self.score(trajectory)
+            # Copies: another success, or rewards of steps, that it assigns would change what the run reports.
+            answer = self.score(replace(trajectory, steps=[replace(step) for step in trajectory.steps]))
             if inspect.iscoroutine(answer):  # of a plain function, such as a decorator's, if that was not known
                 answer = await answer if self.waits else wait(answer)
             score = number_from(self.score, answer)

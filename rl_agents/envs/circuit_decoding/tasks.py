@@ -117,7 +117,6 @@ class Task:
         """Labels of the hidden circuits, such as ``AB``."""
         return LABELS[: len(self.hidden)]
 
-
     @property
     def content(self) -> tuple[frozenset[str], tuple[str, ...]]:
         """The candidates in any order, and the hidden circuits."""

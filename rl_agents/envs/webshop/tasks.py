@@ -6,7 +6,7 @@ limit, which their code draws without a seed and which is fixed here.
 
 - Official files: goals 0 to 499 are test, all others train, as in StepPO (appendix B.1) and 3SPO (appendix C). Of 1,500
   goals or fewer, the first fifth is test, the rest train.
-- Generated catalogs ``generated`` and ``small``: split once by sha256. A request that occurs in both sets is left out of
+- Generated catalogs ``generated`` and ``small``: split once by sha256. Requests that occur in both sets are left out of
   the training set. ``panel.json`` has the sizes of the sets and the hash of their requests.
 """
 
