@@ -109,28 +109,29 @@ class Episodes:
             EpisodesFail: the environment failed all episodes, and the recipe needs more.
         """
 
-        def play_round(played: list[Trajectory], missing: int) -> dict[str, float]:
+        def play_round(played: list[Trajectory], missing: int) -> int:
             return self._rewarded(played, self._play_round(collector, iteration, place, played))
 
         if not self.reward.waits or not (self.recipe.select is None or self.recipe.one_round(self.settings)):
             return self.choose(iteration, play_round)
         collected = self._play_round(collector, iteration, place, [])
 
-        def judged_round(played: list[Trajectory], missing: int) -> dict[str, float]:
+        def judged_round(played: list[Trajectory], missing: int) -> int:
             assert not played, f"{self.recipe.name}: `one_round` is true, and `select` asks for a further one"
             return self._rewarded(played, collected)
 
         return Experience(collected.answers, [], unjudged=lambda: self.choose(iteration, judged_round))
 
-    def choose(self, iteration: int, more: Callable[[list[Trajectory], int], dict[str, float]]) -> Experience:
+    def choose(self, iteration: int, more: Callable[[list[Trajectory], int], int]) -> Experience:
         """Take round after round until the recipe has enough groups to train on; raises like `play`.
 
         Args:
-            more: (episodes so far, number of missing groups) -> metrics; appends the episodes of a round to the first.
+            more: (episodes so far, number of missing groups) -> number of episodes that were repeated; appends the
+                rewarded episodes of a round to the first.
         """
         rng = np.random.default_rng(stream_seed(self.settings.seed, SELECTION, iteration))
         played: list[Trajectory] = []
-        rounds: list[dict[str, float]] = []
+        rounds: list[int] = []
         missing = wanted = self.settings.tasks_per_iteration
         while True:
             rounds.append(more(played, missing))
@@ -159,10 +160,10 @@ class Episodes:
             print(f"[rl_agents] {event}; repeating its episodes", flush=True)
         return collected
 
-    def _rewarded(self, played: list[Trajectory], collected: Collected[Trajectory]) -> dict[str, float]:
-        shaped = self.reward.apply(collected.answers)
+    def _rewarded(self, played: list[Trajectory], collected: Collected[Trajectory]) -> int:
+        self.reward.apply(collected.answers)
         played.extend(collected.answers)
-        return {**shaped, "rollout/resampled_episodes": float(collected.resampled)}
+        return collected.resampled
 
     def _check_rounds(self, rounds: int, missing: int) -> None:
         settings = self.settings
@@ -176,14 +177,16 @@ class Episodes:
             "dynamic_sampling=false"
         )
 
-    def _metrics(self, played: Sequence[Trajectory], rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-        """Return reward metrics averaged over the rounds that have them, and the metrics of all episodes."""
-        names = dict.fromkeys(name for metrics in rounds for name in metrics)
-        metrics = {name: float(np.mean([m[name] for m in rounds if name in m])) for name in names}
-        metrics.update(rollout_metrics(played))
+    def _metrics(self, played: Sequence[Trajectory], rounds: Sequence[int]) -> dict[str, float]:
+        """Return the metrics of all episodes together: rounds differ in size.
+
+        Args:
+            rounds: number of repeated episodes of each.
+        """
+        metrics = {**self.reward.metrics(played), **rollout_metrics(played)}
         if self.settings.truncation != "none":
             metrics.update(truncation_metrics(played))
-        metrics["rollout/resampled_episodes"] *= len(rounds)
+        metrics["rollout/resampled_episodes"] = float(sum(rounds))
         metrics["rollout/generation_batches"] = float(len(rounds))
         return metrics
 

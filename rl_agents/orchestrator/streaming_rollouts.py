@@ -110,7 +110,7 @@ class StreamBuffer(RolloutBuffer[Group]):
         experience.metrics["timing_s/sync"] = self._push_s
         return experience
 
-    def _take(self, played: list[Trajectory], missing: int, iteration: int) -> dict[str, float]:
+    def _take(self, played: list[Trajectory], missing: int, iteration: int) -> int:
         groups: list[Group] = []
 
         def taken() -> bool:
@@ -128,8 +128,7 @@ class StreamBuffer(RolloutBuffer[Group]):
             at = f"a step of version {oldest} at version {self.version}"
             raise TooOld(f"{at}: the bound is {self._admission.bound}")
         played.extend(trajectories)
-        resampled = float(sum(group.resampled for group in groups))
-        return {**self.episodes.reward.metrics(trajectories), "rollout/resampled_episodes": resampled}
+        return sum(group.resampled for group in groups)
 
     def _error(self) -> BaseException | None:
         errors = [self._push_error, *(group.error for group in self._table.values())]

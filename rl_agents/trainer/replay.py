@@ -325,14 +325,14 @@ class Replay:
             groups.setdefault(trajectory.group_id, []).append(trajectory)
         left = list(groups.values())
 
-        def more(drawn: list[Trajectory], missing: int) -> dict[str, float]:
+        def more(drawn: list[Trajectory], missing: int) -> int:
             """Add the missing groups in a stream, in other modes always ``tasks_per_iteration``."""
             count = missing if self.record.stream else self.algo.settings.tasks_per_iteration
             if not left:
                 raise SelectionError("more groups are needed than were recorded")
             drawn.extend(trajectory for group in left[:count] for trajectory in group)
             del left[:count]
-            return {"rollout/resampled_episodes": 0.0}
+            return 0
 
         try:
             experience = cast(Sampled, self.algo.buffer.producer).episodes.choose(update.iteration, more)

@@ -118,6 +118,23 @@ def test_the_next_batch_is_played_while_judges_are_asked_and_nothing_depends_on_
     quick.stop()
 
 
+def test_metrics_of_rounds_of_different_sizes_count_every_episode_once() -> None:
+    sizes = iter((4, 2))
+
+    def more(played: list[Trajectory], missing: int) -> int:
+        first = len(played)
+        played += [Trajectory("t", number, 0, number) for number in range(first, first + next(sizes))]
+        return 1
+
+    def six(trajectories: Sequence[Trajectory], settings: Any, generator: Any) -> Selected:
+        return Selected(np.ones(len(trajectories), dtype=bool), 6 - len(trajectories))
+
+    recipe = replace(ALGORITHMS["grpo"], select=six)
+    metrics = Episodes(Settings.from_dict({}), recipe, Judge(), TASKS).choose(0, more).metrics
+    assert metrics["reward/judged"] == 6 and metrics["rollout/generation_batches"] == 2
+    assert metrics["rollout/resampled_episodes"] == 2
+
+
 def test_a_method_that_may_want_further_rounds_waits_for_the_judge() -> None:
     """Where its next batch begins is known only when it has said how many it wants."""
 
