@@ -46,14 +46,19 @@ def masked_var(x: ArrayLike, mask: ArrayLike) -> float:
 
 
 def masked_whiten(x: ArrayLike, mask: ArrayLike) -> FloatArray:
-    """whiten_m(x) = (x - mean_m)·(var_m + 1e-8)^{-1/2} on the mask, 0 elsewhere; a single value is its mean: 0."""
+    """whiten_m(x) = (x - mean_m)·(var_m + 1e-8)^{-1/2} on the mask, 0 elsewhere; equal values, or a single one: 0."""
     flag = np.asarray(mask) != 0
-    if flag.sum() < 2:
-        return np.zeros(flag.shape)
     values = np.where(flag, np.asarray(x, dtype=np.float64), 0.0)
+    if _agree(values[flag]):
+        return np.zeros(flag.shape)
     scale = np.sqrt(masked_var(values, flag) + 1e-8)
     whitened: FloatArray = np.where(flag, (values - masked_mean(values, flag)) / scale, 0.0)
     return whitened
+
+
+def _agree(values: FloatArray) -> bool:
+    """Whether values are equal up to rounding: the 1e-8 in `masked_mean` would whiten what it leaves of them."""
+    return values.size < 2 or float(np.ptp(values)) <= ROUNDING * TOLERANCE * max(1.0, float(np.abs(values).max()))
 
 
 def whiten_rows(rows: Sequence[FloatArray], masks: Sequence[ArrayLike]) -> list[FloatArray]:
@@ -223,9 +228,12 @@ def gains(
 
 
 def whiten_steps(advantages: ArrayLike) -> FloatArray:
-    """(A - mean)/(sample std + 1e-8) over all steps of the batch (StepPO's code, not in its equations); 0 for one."""
+    """(A - mean)/(sample std + 1e-8) over all steps of the batch (StepPO's code, not in its equations).
+
+    Equal advantages, or a single one, become 0.
+    """
     values = np.asarray(advantages, dtype=np.float64)
-    if values.size < 2:
+    if _agree(values):
         return np.zeros(values.size)
     everywhere = np.ones(values.size)
     whitened: FloatArray = (values - masked_mean(values, everywhere)) / (np.sqrt(masked_var(values, everywhere)) + 1e-8)

@@ -90,6 +90,12 @@ def test_a_single_step_is_the_mean_of_its_batch():
     assert whiten_steps([0.5]).tolist() == [0.0]
 
 
+@pytest.mark.parametrize("value", [1.0, -200.0, 1e6])
+def test_equal_advantages_are_whitened_to_zero(value):
+    # The 1e-8 in the mean left -1.25e-7 of -200 in 16 steps, and a deviation of the same size.
+    assert whiten_steps([value] * 16).tolist() == masked_whiten([value] * 16, [1] * 16).tolist() == [0.0] * 16
+
+
 def test_credit_of_a_truncated_episode():
     values = [0.3, 0.5, 0.6, 0.5, 0.4, 0.3]
 
