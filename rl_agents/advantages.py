@@ -339,20 +339,26 @@ def rloo(returns: ArrayLike, groups: ArrayLike, *, singleton: Singleton = "zero"
     return np.where(size == 1, rewards, advantages) if singleton == "raw" else advantages
 
 
-def leave_one_out(returns: ArrayLike, groups: ArrayLike) -> FloatArray:
-    """A = (R - μ_o)/(σ_o + ε), mean and sample deviation of the n_o = n-1 *other* members (NeMo-RL default).
+def leave_one_out(returns: ArrayLike, groups: ArrayLike, *, std: Std = "sample") -> FloatArray:
+    """A = (R - μ_o)/(σ_o + ε), mean and deviation of the n_o = n-1 *other* members (NeMo-RL default).
 
-    σ_o² = (E_o[R²] - E_o[R]²)·n_o/(n_o-1). Divided only where σ_o > 0, so never in a group of two; a group of one
-    gets 0.
+    σ_o² = (E_o[R²] - E_o[R]²)·n_o/(n_o-1), or without the last factor. Divided only where σ_o > 0, so never in a group
+    of two; a group of one gets 0.
+
+    Args:
+        std: as in `grpo`; ``none`` is `rloo`.
     """
+    if std == "none":
+        return rloo(returns, groups)
     rewards = np.asarray(returns, dtype=np.float64)
     size, mean, squares = group_statistics(rewards, groups)
     others, centered = np.maximum(size - 1, 1), rewards - mean
     variance = (squares - centered**2) / others - (centered / others) ** 2
-    std = np.sqrt(np.maximum(variance * others / np.maximum(others - 1, 1), 0.0))
+    ddof = 1 if std == "sample" else 0
+    deviation = np.sqrt(np.maximum(variance * others / np.maximum(others - ddof, 1), 0.0))
     # Not the member's own size: the others' may be larger, and with it the rounding of their deviation.
-    divide = (size > 2) & (std > TOLERANCE * np.maximum(1.0, np.maximum(np.abs(rewards), np.sqrt(squares))))
-    advantages: FloatArray = rloo(rewards, groups) / np.where(divide, std + EPSILON, 1.0)
+    divide = (size > 2) & (deviation > TOLERANCE * np.maximum(1.0, np.maximum(np.abs(rewards), np.sqrt(squares))))
+    advantages: FloatArray = rloo(rewards, groups) / np.where(divide, deviation + EPSILON, 1.0)
     return advantages
 
 

@@ -57,13 +57,8 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Gr
     """
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
     returns, groups, of_step = table.returns(settings.group_statistics)
-    if not settings.leave_one_out:
-        advantages = grpo(returns, groups, std=settings.advantage_std)
-    elif settings.advantage_std == "none":
-        advantages = rloo(returns, groups)
-    else:
-        advantages = leave_one_out(returns, groups)
-    table.spread(rows, advantages[of_step])
+    estimator = leave_one_out if settings.leave_one_out else grpo
+    table.spread(rows, estimator(returns, groups, std=settings.advantage_std)[of_step])
 
 
 def dr_grpo_credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GrpoKeys) -> None:

@@ -41,6 +41,13 @@ def test_leave_one_out_example():
     assert leave_one_out([1, 0, 0, 0], [0] * 4) == pytest.approx([1.0] + [-0.577349] * 3, abs=1e-6)
 
 
+def test_leave_one_out_divides_by_the_deviation_that_is_asked_for():
+    # The others of a 0 are 1, 0, 0: mean 1/3, population deviation sqrt(2)/3.
+    population = leave_one_out([1, 0, 0, 0], [0] * 4, std="population")
+    assert population == pytest.approx([1.0] + [-0.707105] * 3, abs=1e-6)
+    assert leave_one_out([1, 0, 0, 0], [0] * 4, std="none") == pytest.approx(rloo([1, 0, 0, 0], [0] * 4))
+
+
 def test_leave_one_out_does_not_normalize_a_group_of_two():
     assert leave_one_out([1.0, 0.5], [0, 0]).tolist() == [0.5, -0.5]
 
