@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.utils import force_list
 
@@ -47,6 +48,7 @@ from rl_agents.orchestrator.rollout_workers import RolloutWorkers
 from rl_agents.orchestrator.streaming_rollouts import StreamBuffer
 from rl_agents.reporting.collapse_monitor import policy_sample
 from rl_agents.reporting.run_folder import restored_settings
+from rl_agents.reporting.statistics import evaluation_metrics
 from rl_agents.resources import LEARNER_CPUS, node_share, placement, run_bundles, runner_cpus
 from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.branching import BranchSpec, Expansion
@@ -204,6 +206,15 @@ def make_buffer(
     return BatchBuffer(producer, settings.async_level, settings.iterations, ahead=ahead)
 
 
+def _refused(name: str, instead: str) -> Any:
+    """Return a method that says what to use instead of RLlib's, which needs parts that a run does not have."""
+
+    def refuse(self: AgentAlgorithm, *args: Any, **kwargs: Any) -> Any:
+        raise InputError(f"{name}() does not work with an AgentAlgorithm: {instead}")
+
+    return refuse
+
+
 class AgentAlgorithm(Algorithm):
     """RLlib algorithm whose experience is token rows of LLM agents.
 
@@ -220,6 +231,8 @@ class AgentAlgorithm(Algorithm):
     place: TaskPosition
     explorer: Explorer | None
     memory: Memory | None
+    #: `cleanup` was called.
+    stopped = False
 
     @classmethod
     def get_default_config(cls) -> AgentConfig:
@@ -311,6 +324,8 @@ class AgentAlgorithm(Algorithm):
 
     def _started_workers(self) -> RolloutWorkers:
         """Engines and env runners; without training rollouts the first evaluation starts them."""
+        if self.stopped:
+            raise InputError("the algorithm was stopped; build another one, or use from_checkpoint(FOLDER)")
         if self.rollout_workers is None:
             self._start_workers()
             self._await_workers()
@@ -379,7 +394,10 @@ class AgentAlgorithm(Algorithm):
             self.rollout_workers.collector.fault_tolerance.deaths |= Counter(counters.deaths)
 
     def cleanup(self) -> None:
-        """Stop everything in order; errors are raised after all parts have been stopped."""
+        """Stop everything in order; errors are raised after all parts have been stopped. A second call does nothing."""
+        if self.stopped:
+            return
+        self.stopped = True
         self.buffer.close()
         if self.rollout_workers is not None:
             self.rollout_workers.collector.closed = True
@@ -610,6 +628,22 @@ class AgentAlgorithm(Algorithm):
         """RLlib's name for `restore_run_checkpoint`."""
         self.restore_run_checkpoint(Path(path))
 
+    get_state = _refused("get_state", "save_to_path(FOLDER) writes everything, and FOLDER/hf is a Hugging Face model")
+    set_state = _refused("set_state", "restore_from_path(FOLDER) continues from what save_to_path wrote")
+    set_weights = _refused("set_weights", "restore_from_path(FOLDER), or training(model=FOLDER) before build_algo()")
+    get_policy = _refused("get_policy", "get_module() returns the policy")
+    compute_single_action = _refused("compute_single_action", "evaluate_policy() plays, and `run.py serve` serves")
+
+    def get_module(self, module_id: str = DEFAULT_MODULE_ID) -> Any:
+        """Return the learner's copy of a network.
+
+        Raises:
+            InputError: learners are other processes.
+        """
+        if not self.learner_group.is_local:
+            raise InputError("get_module() needs num_learners=0: save_to_path(FOLDER) writes the policy to FOLDER/hf")
+        return self.learner_group._learner.module.get(module_id)
+
     # --- evaluation --------------------------------------------------------------------------------------------
 
     def evaluate_policy(
@@ -618,6 +652,20 @@ class AgentAlgorithm(Algorithm):
         """Run tasks with the current policy, the same tasks for every seed; tasks repeat if there are too few."""
         tasks = task_ids(self.settings.env, split, self.settings.env_options)
         return self.play(evaluation_specs(tasks, episodes, seed), temperature)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """RLlib's name for a run's evaluation; returns its metrics as `train` does.
+
+        Raises:
+            InputError: the run evaluates no episodes.
+        """
+        settings = self.settings
+        if not settings.eval_episodes:
+            raise InputError(
+                "eval_episodes=0: evaluate() plays this number of episodes; or evaluate_policy(episodes=N)"
+            )
+        episodes = self.evaluate_policy("test", settings.eval_episodes, settings.eval_temperature, settings.seed)
+        return {"agent": evaluation_metrics(episodes)}
 
     def play(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> list[Trajectory]:
         """Run episodes without training on them; ``temperature`` None is that of training."""

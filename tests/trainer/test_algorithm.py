@@ -121,6 +121,20 @@ def test_lora_learns_and_resumes(beginner_model_dir: Path, tmp_path: Path) -> No
     assert train(AgentAlgorithm.from_checkpoint(tmp_path / "000001"), 1) == expected
 
 
+def test_methods_of_rllib_work_or_say_what_to_use(beginner_model_dir: Path) -> None:
+    algo = build(beginner_model_dir)
+    metrics = algo.evaluate()["agent"]
+    assert metrics["eval/episodes"] == 8 and 0 <= metrics["eval/success_rate"] <= 1
+    assert sum(p.numel() for p in algo.get_module().parameters()) > 1000 and algo.get_module("nobody") is None
+    for name in ("get_state", "set_state", "set_weights", "get_policy", "compute_single_action"):
+        with pytest.raises(InputError, match=rf"{name}\(\) does not work with an AgentAlgorithm: \w+"):
+            getattr(algo, name)({})
+    algo.stop()
+    algo.stop()
+    with pytest.raises(InputError, match="the algorithm was stopped; build another one"):
+        algo.train()
+
+
 def test_what_learners_raise_as_they_end_leaves_nothing_open(beginner_model_dir, tmp_path, monkeypatch) -> None:
     def fall() -> None:
         raise RuntimeError("a learner does not let go")
