@@ -90,7 +90,7 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for name, value in node.value:
-            if not isinstance(name, yaml.ScalarNode):
+            if not isinstance(name, yaml.ScalarNode) or name.tag.endswith(":merge"):
                 continue
             key = self.construct_object(name)
             problem = f"key '{name.value}' occurs twice" if key in seen else ""
@@ -142,7 +142,7 @@ def _read(source: Any, recipe: bool = False) -> Any:
     """Read YAML; numbers that are a key's value, or items of its list, keep their text.
 
     Args:
-        recipe: the document is a mapping of keys; else it is one key's value.
+        recipe: the document is a mapping of keys, or of sections of keys; else it is one key's value.
     """
     loader = _Loader(source)
     try:
@@ -150,14 +150,15 @@ def _read(source: Any, recipe: bool = False) -> Any:
         value = None if node is None else loader.construct_document(node)
     finally:
         loader.dispose()
-    if not recipe or not isinstance(node, yaml.MappingNode) or not isinstance(value, dict):
-        return _kept(node, value)
-    written = {name.value: item for name, item in node.value}
-    return {name: _kept(written.get(str(name)), item) for name, item in value.items()}
+    return _kept(node, value, depth=2 if recipe else 0)
 
 
-def _kept(node: yaml.Node | None, value: Any) -> Any:
-    if isinstance(node, yaml.SequenceNode):
+def _kept(node: yaml.Node | None, value: Any, depth: int = 0) -> Any:
+    """Return ``value`` with numbers that keep their text, also those in ``depth`` nested mappings."""
+    if isinstance(node, yaml.MappingNode) and isinstance(value, dict) and depth:
+        written = {name.value: item for name, item in node.value}
+        return {name: _kept(written.get(str(name)), item, depth - 1) for name, item in value.items()}
+    if isinstance(node, yaml.SequenceNode) and isinstance(value, list):
         return [_kept(item, found) for item, found in zip(node.value, value, strict=True)]
     if not isinstance(node, yaml.ScalarNode) or type(value) not in (int, float) or str(value) == node.value:
         return value

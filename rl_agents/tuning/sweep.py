@@ -6,8 +6,8 @@ import itertools
 import math
 import random
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -35,21 +35,29 @@ class Grid:
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from [low, high], uniform or log-uniform; rounded for a key of whole numbers."""
+    """Numbers from [low, high], uniform or log-uniform; rounded for a key of whole numbers.
+
+    Attributes:
+        half_ends: both ends of a range of whole numbers have half the weight of the others, as sweeps once sampled.
+    """
 
     low: float
     high: float
     log: bool = False
     whole: bool = False
+    half_ends: bool = False
 
     def at(self, share: float) -> float:
         """Return the quantile of ``share`` (0 to 1)."""
+        margin = 0.5 if self.whole and not self.half_ends else 0.0
+        low, high = self.low - margin, self.high + margin
         if self.log:
-            value = math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
+            value = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
         else:
-            value = self.low + share * (self.high - self.low)
-        # Five digits suffice, and are readable in tables and folder names.
-        return round(value) if self.whole else float(f"{value:.5g}")
+            value = low + share * (high - low)
+        if self.whole:
+            return min(max(round(value), math.ceil(self.low)), math.floor(self.high))
+        return float(f"{value:.5g}")  # five digits suffice, and are readable in tables and folder names
 
 
 Choice = Grid | Range
@@ -106,8 +114,8 @@ def _parse_range(name: str, value: Mapping[str, Any]) -> Range:
         raise InputError(f"space: {name}: log='{log}': true or false is needed")
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise InputError(f"space: {name}: low={low:g} must be below high={high:g}")
-    if log and low <= 0:
-        raise InputError(f"space: {name}: low={low:g}: must be above 0 with log: true")
+    if log and low <= (least := 0.5 if kind is int else 0):
+        raise InputError(f"space: {name}: low={low:g}: must be above {least:g} with log: true")
     return Range(low, high, log, whole=kind is int)
 
 
@@ -217,6 +225,15 @@ class Sweep(SweepOptions):
     @property
     def first_seed(self) -> int:
         return int(KEYS["seed"].read(self.keys.get("seed", 0)))
+
+    def as_begun(self, names: Set[str]) -> Sweep:
+        """Return the sweep that has these trials: one that was begun with `Range.half_ends`, or else this one."""
+        ranges = {name: choice for name, choice in self.space.items() if isinstance(choice, Range)}
+        space = {**self.space, **{name: replace(choice, half_ends=True) for name, choice in ranges.items()}}
+        for sweep in (self, replace(self, space=space)):
+            if names <= {trial.name for trial in sweep.trials}:
+                return sweep
+        return self
 
     def trial(self, name: str) -> TrialSpec:
         return next(trial for trial in self.trials if trial.name == name)

@@ -179,6 +179,8 @@ def test_text_keys_keep_their_characters_and_ambiguous_yaml_is_refused(tmp_path)
         recipe.write_text(f"{line}\n")
         with pytest.raises(InputError, match=problem):
             load_recipe(str(recipe))
+    recipe.write_text("env.kwargs: &all {size: 3, seed: 1}\nenv.task_options:\n  <<: *all\n  seed: 2\n")
+    assert load_recipe(str(recipe))["env.task_options"] == {"size": 3, "seed": 2}
     recipe.write_text("on: 1\n1: 2\n")  # two keys by YAML 1.2, and none of a run's
     with pytest.raises(InputError, match="unknown key 'on'"):
         Settings.from_dict(load_recipe(str(recipe)))

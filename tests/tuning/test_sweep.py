@@ -45,6 +45,25 @@ def test_ranges_are_drawn_once_in_each_part_and_the_same_for_all_seeds() -> None
 def test_a_range_of_a_whole_key_gives_whole_numbers() -> None:
     values = [t.keys["group_size"] for t in expand({"group_size": Range(2, 64, True, whole=True)}, 5, 1, 0)]
     assert all(isinstance(value, int) and 2 <= value <= 64 for value in values)
+    dice = Range(1, 6, whole=True)
+    assert [dice.at((part + 0.5) / 60) for part in range(60)] == [face for face in range(1, 7) for _ in range(10)]
+    assert [dice.at(share) for share in (0.0, 1.0)] == [1, 6]
+
+
+def test_a_begun_sweep_keeps_what_it_has_sampled(tmp_path: Path) -> None:
+    sweep = load_sweep(write(tmp_path, "space: {group_size: {low: 2, high: 5}}\nsamples: 12\n"))
+    before = {t.name for t in expand({"group_size": Range(2, 5, whole=True, half_ends=True)}, 12, 1, 0)}
+    now = {trial.name for trial in sweep.trials}
+    assert before != now and {trial.name for trial in sweep.as_begun(before).trials} == before
+    assert sweep.as_begun(set(list(now)[:3])) is sweep
+
+
+def test_values_reach_a_run_as_they_are_written(tmp_path: Path) -> None:
+    text = "set: {algo: ppo, env.code: 007}\nspace: {model: [010, 1e3]}\n"
+    (tmp_path / "saved.yaml").write_text(load_sweep(write(tmp_path, text)).to_yaml())
+    sweep = load_sweep(tmp_path / "saved.yaml")
+    runs = [sweep.settings(trial) for trial in sweep.trials]
+    assert [(str(run.env_options["code"]), run.model) for run in runs] == [("007", "010"), ("007", "1e3")]
 
 
 def test_trial_names_are_short_file_names() -> None:
