@@ -125,6 +125,8 @@ def run(argv: Sequence[str]) -> int:
             "must be above 0" if recipe else "is for the check of a recipe: give --config RECIPE, without --cluster"
         )
         raise InputError(f"--gpu-memory {args.gpu_memory:g}: {problem}")
+    if args.quick and (recipe or args.cluster):
+        raise InputError("--quick only checks package versions: leave it out, or give no --config, --set or --cluster")
     if args.cluster:
         return examine_cluster(args)
     if recipe:

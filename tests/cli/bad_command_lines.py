@@ -58,6 +58,7 @@ eval --checkpoint . => not the output folder of a run (no config.yaml)
 eval --compare react:nowhere => nowhere: no such folder
 sft --env gymnasium:CartPole-v1 => environment gymnasium:CartPole-v1 has no scripted player, so no warm-start model
 doctor --quick --gpu-memory 24 => --gpu-memory 24: is for the check of a recipe: give --config RECIPE
+doctor --quick --set lr=1 => --quick only checks package versions: leave it out, or give no --config, --set or
 play --set learning_rate=1 => --set lr=1.0: play samples no model and trains none; it uses env.KEY, plugins
 sft --set algo=ppo => --set algo=ppo: the sft command has a flag for it, or does not use it
 sft --iterations 3 => --seed, --iterations and --set make a model other than the cached one: give --output DIR
