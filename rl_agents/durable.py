@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import TypeVar
+
+from rl_agents.errors import InputError
+
+Data = TypeVar("Data", dict, list)
 
 
 def flush(path: Path) -> None:
@@ -32,3 +38,20 @@ def replace_text(path: Path, text: str | bytes) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def read_json(path: Path, kind: type[Data]) -> Data:
+    """Return the object (``dict``) or list that a JSON file holds.
+
+    Raises:
+        InputError: the file is damaged, or holds something else.
+        OSError: it cannot be read.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: broken JSON: {error}") from None
+    if not isinstance(data, kind):
+        wanted = "an object" if kind is dict else "a list"
+        raise InputError(f"{path}: {wanted} is needed as JSON, found {type(data).__name__}")
+    return data

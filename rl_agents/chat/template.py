@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from rl_agents.chat.history import SystemPlaces, plain_turns, system_moved, with_short_ids, with_text_arguments
 from rl_agents.chat.tool_parsing import ResponseParser, make_parser, offered_tools, refusal
 from rl_agents.config import context_window
+from rl_agents.durable import read_json
 from rl_agents.errors import InputError
 from rl_agents.startup import leave_out_sklearn
 
@@ -545,10 +546,7 @@ def _generation_stops(folder: Path) -> tuple[int, ...]:
     path = folder / "generation_config.json"
     if not path.is_file():
         return ()
-    try:
-        found = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
-    except (ValueError, AttributeError):
-        raise InputError(f"{path}: not a JSON object; copy it again or remove it") from None
+    found = read_json(path, dict).get("eos_token_id")
     ids = found if isinstance(found, list) else [found]
     return tuple(token for token in ids if isinstance(token, int))
 
@@ -574,5 +572,4 @@ def _plain_tokenizer(folder: Path) -> bool:
     path = folder / "tokenizer_config.json"
     if not path.is_file() or not (folder / "tokenizer.json").is_file():
         return False
-    kind = json.loads(path.read_text(encoding="utf-8")).get("tokenizer_class")
-    return kind in ("TokenizersBackend", "PreTrainedTokenizerFast")
+    return read_json(path, dict).get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast")

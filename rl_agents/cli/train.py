@@ -141,6 +141,7 @@ def plan_resume(args: argparse.Namespace) -> RunPlan:
         raise InputError(f"--config with --resume: the run continues with {folder.config_file}; change keys with --set")
     if args.output and args.output.resolve() != folder.path.resolve():
         raise InputError(f"--output with --resume: the run continues in {folder.path}")
+    folder.read_builds()  # damaged: reported before anything is written
     settings, flags = folder.load_settings(), named_flags(args)
     if checkpoint and checkpoint == args.resume.resolve():
         settings = written_with(checkpoint, settings, flags)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_agents.durable import read_json
 from rl_agents.errors import InputError
 from rl_agents.inference.hub import again, model_folder
 
@@ -102,7 +102,7 @@ def padding_begins(model_dir: str | Path) -> int | None:
 
     ids = set(Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab(with_added_tokens=True).values())
     if (folder / "tokenizer_config.json").is_file():
-        added = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("added_tokens_decoder")
+        added = read_json(folder / "tokenizer_config.json", dict).get("added_tokens_decoder")
         ids |= {int(token) for token in added or ()}
     shape = model_shape(read_config(folder))
     return max(ids) + 1 if ids and shape and max(ids) + 1 < shape.vocabulary else None
@@ -158,11 +158,8 @@ def read_config(model_dir: str | Path) -> dict[str, Any]:
     """
     path = Path(model_dir) / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path, dict)
     except FileNotFoundError:
         raise InputError(f"model={model_dir}: no config.json; a Hugging Face model folder is needed") from None
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path}: broken JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise InputError(f"{path}: a JSON object is needed, found {type(config).__name__}")
-    return config
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from rl_agents.durable import read_json
 from rl_agents.errors import InputError
 from rl_agents.inference.model_shape import attention, check_model_dir, read_config
 from rl_agents.inference.torch_model import check_attention
@@ -79,7 +79,7 @@ def _named_shapes(folder: Path) -> Shapes:
             raise InputError(f"model={folder}: {path.name} {_damage(path, str(error))}") from None
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        named = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
+        named = set(read_json(index, dict).get("weight_map", {}).values())
         if missing := sorted(name for name in named if not (folder / name).is_file()):
             raise InputError(f"model={folder}: {missing[0]} is missing, which {index.name} names: copy it again")
     return shapes

@@ -16,6 +16,7 @@ error.log              traceback of a failure
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -26,7 +27,7 @@ from typing import Any
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.config.loading import load_config, yaml_text
-from rl_agents.durable import replace_text
+from rl_agents.durable import read_json, replace_text
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import this_build
 from rl_agents.reporting.outputs import ERROR_LOG, check_writable
@@ -142,10 +143,8 @@ class RunFolder:
             replace_text(self.build_file, json.dumps([*builds, now], indent=2) + "\n")
 
     def read_builds(self) -> list[Record]:
-        """Return build.json; empty if it does not exist yet."""
-        if not self.build_file.exists():
-            return []
-        return json.loads(self.build_file.read_text(encoding="utf-8"))
+        """Return build.json; empty if it does not exist yet. Raises `InputError`: it is damaged."""
+        return read_json(self.build_file, list) if self.build_file.exists() else []
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Append one line to metrics.jsonl."""
@@ -156,15 +155,15 @@ class RunFolder:
         replace_text(self.metrics_file, "".join(json.dumps(json_safe(record)) + "\n" for record in records))
 
     def read_metrics(self) -> list[Record]:
-        """Return all records, except a last line that a kill has truncated."""
+        """Return all records, except lines that a kill or a power failure has damaged."""
         if not self.metrics_file.exists():
             return []
         records = []
-        for line in self.metrics_file.read_text(encoding="utf-8").splitlines():
-            try:
-                records.append({_current_tag(tag): value for tag, value in json.loads(line).items()})
-            except json.JSONDecodeError:
-                continue
+        for line in self.metrics_file.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(json.JSONDecodeError):
+                found = json.loads(line)
+                if isinstance(found, dict) and "iteration" in found:
+                    records.append({_current_tag(tag): value for tag, value in found.items()})
         return records
 
     def cut_after(self, iteration: int) -> None:
@@ -207,10 +206,8 @@ class RunFolder:
         replace_text(self.summary_file, json.dumps(json_safe(summary), indent=2) + "\n")
 
     def read_summary(self) -> Record:
-        """Return summary.json; empty if it does not exist."""
-        if not self.summary_file.exists():
-            return {}
-        return json.loads(self.summary_file.read_text(encoding="utf-8"))
+        """Return summary.json; empty if it does not exist. Raises `InputError`: it is damaged."""
+        return read_json(self.summary_file, dict) if self.summary_file.exists() else {}
 
 
 def restored_settings(config_file: Path) -> Settings:

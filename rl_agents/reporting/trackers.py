@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rl_agents import plugins
-from rl_agents.durable import replace_text
+from rl_agents.durable import read_json, replace_text
 from rl_agents.errors import InputError, place_of, unknown
 from rl_agents.reporting.run_folder import Record
 
@@ -133,7 +133,7 @@ class Trackers:
         self._thread: threading.Thread | None = None
         path = folder / STATE_FILE
         if path.is_file():
-            self._state = json.loads(path.read_text(encoding="utf-8"))
+            self._state = read_json(path, dict)
         sweep = folder.parent.parent.name if folder.parent.name == "trials" else ""
         for name in names:
             known = self._state.setdefault(name, {"id": "", "iteration": -1})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion, EngineError, EngineSettings, Likeliest, Sampling
-from rl_agents.inference.model_shape import check_model_dir
+from rl_agents.inference.model_shape import check_model_dir, read_config
 
 if TYPE_CHECKING:
     import torch
@@ -231,7 +231,6 @@ def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     Raises:
         InputError: a file is missing or damaged.
     """
-    import json
 
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -243,7 +242,7 @@ def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     try:
         for path in sorted(folder.glob("*.safetensors")):
             weights.update(load_file(path))
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = read_config(folder)
     except (OSError, SafetensorError, ValueError) as error:
         raise InputError(f"{checkpoint.label}: damaged checkpoint: {error}") from error
     return untied(weights, tied=bool(config.get("tie_word_embeddings")))

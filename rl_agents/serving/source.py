@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,10 @@ from safetensors import SafetensorError, safe_open
 from rl_agents.algorithms import Settings
 from rl_agents.config.loading import refuse_keys
 from rl_agents.config.settings import EVALUATION_KEYS
+from rl_agents.durable import read_json
 from rl_agents.errors import InputError
 from rl_agents.inference.hub import find_folder, how_to_get, plain_name
-from rl_agents.inference.model_shape import check_model_dir
+from rl_agents.inference.model_shape import check_model_dir, read_config
 from rl_agents.inference.select import resolve_engine
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
 from rl_agents.trainer.resolve import MODEL_NOTE, resolve
@@ -83,7 +83,7 @@ def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings
         settings = Settings()
         note = checkpoint.hf_dir / MODEL_NOTE
         if note.is_file():
-            settings.set_defaults({"env": json.loads(note.read_text(encoding="utf-8"))["env"]})
+            settings.set_defaults({"env": read_json(note, dict)["env"]})
     settings.update({**keys, "model": str(checkpoint.hf_dir), **EVALUATION_KEYS})
     # vLLM is preferred, since clients may ask for what the torch engine refuses.
     if resolve_engine(settings.engine)[0] == "vllm":
@@ -104,8 +104,7 @@ def check_replaces(new: Checkpoint, old: Mapping[str, Any]) -> None:
 
 
 def _architecture(folder: Path) -> dict[str, Any]:
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return {name: value for name, value in config.items() if name not in _INCIDENTAL}
+    return {name: value for name, value in read_config(folder).items() if name not in _INCIDENTAL}
 
 
 def _tensors(folder: Path) -> dict[str, list[int]]:

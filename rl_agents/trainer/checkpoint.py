@@ -29,7 +29,7 @@ from rl_agents.config.loading import load_config, yaml_text
 from rl_agents.config.migration import migrated
 from rl_agents.config.options import keys_of
 from rl_agents.config.sections import ModelKeys
-from rl_agents.durable import flush
+from rl_agents.durable import flush, read_json
 from rl_agents.errors import InputError
 from rl_agents.rollout.tree_search.explorer import Explorer, explorer_to_json, load_explorer
 
@@ -136,10 +136,11 @@ def _in_flight(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Se
 def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:
     """Create ``folder`` by filling a temporary neighbor, flushing it to disk and renaming it.
 
-    If that fails, nothing of it remains: a half-written checkpoint would keep a full disk full.
+    If that fails, nothing of it remains: a half-written checkpoint would keep a full disk full. A kill between the two
+    renames leaves what is replaced as ``.old-NAME``, next to what is complete as ``.tmp-NAME``.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.parent / f".tmp-{folder.name}"
+    temporary, old = (folder.parent / f".{kind}-{folder.name}" for kind in ("tmp", "old"))
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
@@ -150,9 +151,11 @@ def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     if folder.exists():  # replace an older checkpoint of the same iteration
-        shutil.rmtree(folder)
+        shutil.rmtree(old, ignore_errors=True)
+        folder.rename(old)
     temporary.rename(folder)
     flush(folder.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def save_state(folder: Path, learner_state: dict[str, Any], counters: dict[str, Any], config: dict[str, Any]) -> None:
@@ -173,14 +176,16 @@ def load_state(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         InputError: the folder is no complete checkpoint of this format.
     """
     try:
-        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        state = read_json(folder / STATE, dict)
         tensors = load_file(folder / TENSORS)
     except FileNotFoundError as error:
         raise InputError(f"{folder}: no checkpoint, {Path(error.filename or TENSORS).name} is missing") from None
-    except (json.JSONDecodeError, SafetensorError, UnicodeDecodeError) as error:
+    except (InputError, SafetensorError) as error:
         raise InputError(f"{folder}: damaged checkpoint: {error}") from None
-    if state.get("format") != FORMAT:
-        raise InputError(f"{folder}: checkpoint format {state.get('format')}, this version reads {FORMAT}")
+    if missing := {"format", "learner", "counters"} - state.keys():
+        raise InputError(f"{folder}: damaged checkpoint: {STATE} lacks {min(missing)}")
+    if state["format"] != FORMAT:
+        raise InputError(f"{folder}: checkpoint format {state['format']}, this version reads {FORMAT}")
     return unflatten({**tensors, **state["learner"]}), state["counters"]
 
 
@@ -198,12 +203,11 @@ def load_part(folder: Path, name: str, owner: str) -> dict[str, Any]:
         InputError: it is missing or damaged.
     """
     try:
-        data: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
+        return read_json(folder / name, dict)
     except FileNotFoundError:
         raise InputError(f"{folder}: no checkpoint of {owner}, {name} is missing") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{folder}: damaged checkpoint: {name}: {error}") from None
-    return data
+    except InputError as error:
+        raise InputError(f"damaged checkpoint: {error}") from None
 
 
 SEPARATOR = "|"

@@ -24,7 +24,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
 from rl_agents.config import Settings
-from rl_agents.durable import replace_text
+from rl_agents.durable import read_json, replace_text
 from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.run_folder import RunFolder
@@ -93,7 +93,7 @@ class SweepFolder:
         #: Trial name -> ``status`` and ``reason`` of trials that ended early.
         self.outcomes: dict[str, dict[str, str]] = {}
         if self.outcomes_file.exists():
-            self.outcomes = json.loads(self.outcomes_file.read_text())
+            self.outcomes = read_json(self.outcomes_file, dict)
 
     def trial(self, spec: TrialSpec) -> RunFolder:
         return RunFolder(self.path / "trials" / spec.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -58,14 +57,13 @@ class Run:
             return []
         key = _written(self.folder.metrics_file)
         if self._records[0] != key:
-            lines = self.folder.read_metrics() if key != (0, 0) else []
-            self._records = (key, [line for line in lines if isinstance(line, dict) and "iteration" in line])
+            self._records = (key, self.folder.read_metrics() if key != (0, 0) else [])
         return self._records[1]
 
     def summary(self) -> Record:
         try:
             return {} if self.alone else self.folder.read_summary()
-        except (json.JSONDecodeError, OSError):
+        except (InputError, OSError):
             return {}
 
     @property

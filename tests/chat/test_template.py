@@ -180,7 +180,7 @@ def test_stop_tokens_are_those_of_template_tokenizer_and_generation_config(tmp_p
         (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": written}))
         assert set(ChatTemplate(load_tokenizer(tmp_path)).stop_token_ids) == set(ids)
     (tmp_path / "generation_config.json").write_text("[]")
-    with pytest.raises(InputError, match=r"generation_config\.json: not a JSON object"):
+    with pytest.raises(InputError, match=r"generation_config\.json: an object is needed"):
         load_tokenizer(tmp_path)
 
 

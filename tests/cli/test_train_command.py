@@ -225,7 +225,15 @@ def test_resume_refuses_to_become_another_run(agents, tmp_path, capsys) -> None:
         assert main(["--resume", str(out), *flags]) == 2
         error = capsys.readouterr().err
         assert words in error and len(error.splitlines()) == 1
+    for content, words in (
+        ("[{", "build.json: broken JSON"),
+        ("{}", "build.json: a list is needed as JSON, found dict"),
+    ):
+        (out / "build.json").write_text(content)
+        assert main(["--resume", str(out), "--iterations", "3"]) == 2
+        assert words in (error := capsys.readouterr().err) and len(error.splitlines()) == 1
     (out / "config.yaml").write_text("")
+    (out / "build.json").write_text("[]")
     assert main(["--resume", str(out), "--iterations", "3"]) == 2
     assert "config.yaml: damaged: it contains no algo" in capsys.readouterr().err
     assert (out / "metrics.jsonl").read_text() == before

@@ -72,6 +72,9 @@ def test_json_has_no_nan(folder: RunFolder) -> None:
     folder.append_metrics({"iteration": 1, "actor/grad_norm": math.nan, "x/y": math.inf})
     assert "NaN" not in folder.metrics_file.read_text()
     assert folder.read_metrics() == [{"iteration": 1, "actor/grad_norm": None, "x/y": None}]
+    with folder.metrics_file.open("ab") as file:
+        file.write(b'[1]\n3\n{"x/y": 1}\n\xff\x00\n{"iterat')
+    assert len(folder.read_metrics()) == 1, "a power failure damages lines"
     assert json_safe({"a": [1.0, (math.nan,)]}) == {"a": [1.0, [None]]}
 
 

@@ -39,6 +39,26 @@ def test_a_kill_in_the_middle_of_a_write_leaves_the_last_checkpoint(tmp_path: Pa
     assert (tmp_path / "000001" / "state.json").read_text() == "old"
 
 
+def test_a_kill_between_the_renames_leaves_the_old_checkpoint_beside_the_new_one(tmp_path, monkeypatch) -> None:
+    def write(text: str) -> None:
+        write_atomically(tmp_path / "last", lambda folder: (folder / "state.json").write_text(text) and None)
+
+    def rename(path: Path, target: Path) -> Path:
+        if path.name.startswith(".tmp"):
+            raise KeyboardInterrupt
+        return whole(path, target)
+
+    write("old")
+    whole = Path.rename
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(KeyboardInterrupt):
+        write("new")
+    assert sorted(path.read_text() for path in tmp_path.rglob("state.json")) == ["new", "old"]
+    monkeypatch.undo()
+    write("newer")
+    assert [path.read_text() for path in tmp_path.rglob("state.json")] == ["newer"]
+
+
 def test_state_comes_back_as_it_was(tmp_path: Path) -> None:
     state = {
         "optimizer": {"steps": 3, "moments": {"a/b/exp_avg": torch.randn(2, 3)}},
@@ -59,6 +79,15 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     (tmp_path / "training_state.safetensors").write_bytes(os.urandom(64))
     with pytest.raises(InputError, match="damaged checkpoint"):
         load_state(tmp_path)
+    save_state(tmp_path, {"a": torch.ones(1)}, {}, {})
+    for text, problem in (
+        ("[]", "an object is needed"),
+        ('{"format"', "broken JSON"),
+        ('{"format": 1}', "lacks counters"),
+    ):
+        (tmp_path / "state.json").write_text(text)
+        with pytest.raises(InputError, match=f"damaged checkpoint: .*{problem}"):
+            load_state(tmp_path)
 
 
 def test_flatten_and_unflatten_are_inverse() -> None:
