@@ -129,6 +129,7 @@ def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, 
     flags = {**given, **keys}
     settings = policy_settings(path, flags, args)
     settings.update(EVALUATION_KEYS)
+    settings.only_split = args.split
     if args.local:
         settings.make_local(flags)
     return resolve_settings(settings, sys.stderr)

@@ -60,6 +60,8 @@ class Settings(
         self.lengths = ""
         #: The chosen engine and the reason (`trainer.engine_choice`); empty until then, and if one was set.
         self.engine_choice = ""
+        #: The only task set that is played, for an evaluation without training; empty: a run, which has both.
+        self.only_split = ""
 
     def _fill(self) -> None:
         """Set keys without a value to their defaults."""

@@ -280,7 +280,7 @@ class AgentAlgorithm(Algorithm):
         self.recipe = ALGORITHMS[settings.algo]
         self.kind, asked = resolve_engine(settings.engine)
         self.engine_description = settings.engine_choice or asked
-        self.train_tasks = task_ids(settings.env, "train", settings.env_options)
+        self.train_tasks = task_ids(settings.env, settings.only_split or "train", settings.env_options)
         self.recorded = open_recorded(self.config)
         self.buffer = make_buffer(
             self.config, self.train_tasks, self.recorded, self._started_workers, lambda: self.learner_group

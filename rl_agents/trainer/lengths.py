@@ -253,9 +253,10 @@ def _sample(settings: Settings) -> list[str]:
     Raises:
         NoTasks: of a split that the run needs.
     """
-    both = []
+    both, needed = [], ["train", "test"] if settings.eval_episodes else ["train"]
+    needed = [settings.only_split] if settings.only_split else needed
     for split in ("train", "test"):
-        with contextlib.suppress(*[NoTasks] if split == "test" and not settings.eval_episodes else ()):
+        with contextlib.suppress(*[] if split in needed else [NoTasks]):
             tasks = task_ids(settings.env, split, settings.env_options)
             spread = tasks[:: max(1, 2 * len(tasks) // TASKS)][: TASKS // 2]
             both.append(random.Random(0).sample(spread, len(spread)))

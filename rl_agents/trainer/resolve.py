@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 import math
 from collections.abc import Mapping
 from datetime import date
@@ -18,6 +17,7 @@ from rl_agents.chat.template import ChatOptions, load_tokenizer, make_context
 from rl_agents.config import Settings, validate
 from rl_agents.config.migration import todays_options
 from rl_agents.config.validation import check_room
+from rl_agents.durable import read_json
 from rl_agents.envs.base import (
     EnvSpec,
     base_environment,
@@ -177,7 +177,7 @@ def model_defaults(settings: Settings) -> Mapping[str, Any]:
     note = (find_folder(settings.model) or Path(settings.model)) / MODEL_NOTE
     if not note.is_file():
         return {}
-    made_for = json.loads(note.read_text(encoding="utf-8"))
+    made_for = read_json(note, dict)
     base = base_environment(settings.env, settings.env_options)
     if made_for["env"] not in (settings.env, base):
         return {}
@@ -328,7 +328,7 @@ def _check_environment(settings: Settings) -> None:
 
     Exceptions of its code are left to the episodes: other tasks may work.
     """
-    tasks = task_ids(settings.env, "train", settings.env_options)
+    tasks = task_ids(settings.env, settings.only_split or "train", settings.env_options)
     if env_spec(settings.env).borrows:
         _check_agent(settings)
     if settings.env.startswith(PREFIX):

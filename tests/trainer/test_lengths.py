@@ -157,6 +157,10 @@ def test_only_a_run_with_evaluations_needs_test_tasks(model: Path) -> None:
     assert resolved(model, **no_tests, eval_episodes=0).max_model_len
     with pytest.raises(InputError, match="FrozenLake-v1 has no test tasks with"):
         resolved(model, **no_tests)
+    words = ["--env", "gymnasium:FrozenLake-v1", "--model", str(model), "--local", "--set", "env.train_tasks=0"]
+    assert evaluation_settings(eval_parser().parse(words), str(model), {}).max_model_len
+    with pytest.raises(InputError, match="FrozenLake-v1 has no train tasks with"):
+        evaluation_settings(eval_parser().parse([*words, "--split", "train"]), str(model), {})
 
 
 def test_a_cpu_engine_has_room_for_one_context(model: Path) -> None:
