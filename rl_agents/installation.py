@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -114,6 +115,11 @@ def called(argv: Sequence[str] | None = None) -> str:
     if started.stem == SCRIPT:
         return SCRIPT
     return "python -m rl_agents" if started.parts[-2:] == ("rl_agents", "__main__.py") else "python run.py"
+
+
+def command(*words: object) -> str:
+    """Return a command as this command line was called, with words that a shell reads as they are."""
+    return f"{called()} {shlex.join(map(str, words))}"
 
 
 def as_called(text: str) -> str:

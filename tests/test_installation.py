@@ -10,7 +10,7 @@ import pytest
 import rl_agents
 from rl_agents import installation
 from rl_agents.cli import main
-from rl_agents.installation import as_called, called, git_commit, pip_install
+from rl_agents.installation import as_called, called, command, git_commit, pip_install
 from rl_agents.version import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +46,7 @@ def test_texts_say_it_as_it_was_called(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert as_called(text) == text
     monkeypatch.setattr("sys.argv", ["/x/bin/rl-agents"])
     assert as_called(text) == "see rl-agents list, `rl-agents --help`; not /x/run.py nor my-run.py"
+    assert command("--resume", Path("runs/a run")) == "rl-agents --resume 'runs/a run'", "to be copied"
     assert main(["--set", "zzzzqqqq=1"]) == 2
     assert "`rl-agents list --keys` shows all" in capsys.readouterr().err
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rl_agents.algorithms import Settings
-from rl_agents.errors import EpisodesFail, LearnerLost, RolloutError
+from rl_agents.errors import EpisodesFail, InputError, LearnerLost, RolloutError
 from rl_agents.inference.base import EngineError
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.progress import Progress
@@ -93,3 +93,14 @@ def test_an_iteration_says_what_the_checkpoint_before_it_took(tmp_path: Path) ->
     assert TrainLoop(agent, folder, Progress(io.StringIO()), Interrupts()).run()
     first, second, third = (record["timing_s/checkpoint"] for record in folder.read_metrics())
     assert first == second == 0.0 and third >= 0.2
+
+
+def test_a_pool_that_cannot_be_opened_leaves_nothing_new_in_a_resumed_run(tmp_path: Path) -> None:
+    def refuse(path: Path) -> None:
+        raise InputError(f"{path}: not a pool, or a damaged one")
+
+    agent, folder = CoinAgent(Settings()), RunFolder.create(tmp_path / "run", Settings())
+    agent.open_pool = refuse  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match="not a pool"):
+        TrainLoop(agent, folder, Progress(io.StringIO()), Interrupts())
+    assert not list(folder.tensorboard.iterdir())

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import signal
 import sys
@@ -47,7 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout = None  # type: ignore[assignment]  # the reader (`| head`) has closed the pipe: nothing to flush at exit
         return EXIT_DONE
     except Exception as error:
-        return report_crash(error)
+        if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:
+            return report_crash(error)
+        print(f"error: {str(error.filename)[:80]}...: the file name is too long", file=sys.stderr)
+        return EXIT_BAD_INPUT
     finally:
         plugins.ASKED.clear()
 

@@ -8,6 +8,7 @@ import secrets
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 
 from rl_agents.chat.template import ChatOptions, ChatTemplate, load_tokenizer
 from rl_agents.cli.parser import Parser, show_start
@@ -22,6 +23,7 @@ from rl_agents.gateway.sessions import SessionTrace
 from rl_agents.inference.base import EngineSettings
 from rl_agents.inference.select import build_engine, resolve_engine, run_engine
 from rl_agents.interrupts import EXIT_CODE, Interrupts, event_loop
+from rl_agents.store.files import POOL_FILE
 from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import Opening, session_records
 from rl_agents.store.trajectory_store import PoolWriter
@@ -61,6 +63,8 @@ def run(argv: Sequence[str]) -> int:
         raise InputError("gateway needs either --model DIR or --checkpoint DIR")
     if not args.pool:
         raise InputError("gateway needs --pool FILE, which records sessions and calls")
+    if Path(args.pool).is_dir():
+        raise InputError(f"--pool {args.pool}: a folder; name a file, such as {Path(args.pool) / POOL_FILE}")
     check_port(args.host, args.port)
     admin = admin_key(args.admin_key_env)
     show_start(sys.stdout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn, TextIO
 
@@ -54,8 +55,11 @@ class Parser(argparse.ArgumentParser):
             mixed: positional arguments may come before, between and after flags.
 
         Raises:
-            InputError: an unknown flag (with the nearest one), an unexpected argument, or an invalid value.
+            InputError: an unknown flag (with the nearest one), an unexpected argument, or an empty or invalid value.
         """
+        for before, word in pairwise(["", *argv]):
+            if not word or (word.startswith("--") and word.endswith("=")):
+                raise InputError(f"{word[:-1] or before} '': the value is empty; is a shell variable unset?".strip())
         args, rest = self.parse_known_intermixed_args(argv) if mixed else self.parse_known_args(argv)
         for flag, least in self._least.items():
             value = getattr(args, flag[2:].replace("-", "_"))

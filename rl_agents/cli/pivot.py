@@ -17,7 +17,7 @@ from rl_agents.envs.base import env_spec, make_env, read_env_options, starter_sp
 from rl_agents.envs.options import ColumnKeys
 from rl_agents.envs.pivot.desk import desk_record
 from rl_agents.errors import InputError, unknown
-from rl_agents.installation import as_called, called
+from rl_agents.installation import as_called, command
 from rl_agents.reporting.outputs import check_writable
 from rl_agents.rollout.demonstrations import solves
 from rl_agents.traces.files import read_tool_file
@@ -131,7 +131,8 @@ def filter_turns(argv: Sequence[str]) -> int:
     uniform = float((variance <= rule.min_variance).mean())
     print(f"{uniform:.0%} of {len(mean)} turns are uninformative; {int(keep.sum())} are kept")
     print(f"pivots: {output}\npicture: {picture}")
-    print(f"train with: {called()} --algo pivotrl --env pivot --set env.pivots={output} model=DIR")
+    words = ("--algo", "pivotrl", "--env", "pivot", "--set", f"env.pivots={output}", "model=DIR")
+    print(f"train with: {command(*words)}")
     return 0
 
 

@@ -17,7 +17,7 @@ from rl_agents.config import Settings
 from rl_agents.config.loading import parse_assignments, refuse_keys
 from rl_agents.envs.base import env_spec, read_env_options
 from rl_agents.errors import InputError
-from rl_agents.installation import called
+from rl_agents.installation import command
 from rl_agents.pivot import Outcomes, claim_folder, count_parts, profile_summary, profile_turns, write_profile
 from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.rewards.verifiers import make_verifier, self_check
@@ -74,7 +74,7 @@ def _profile(args: argparse.Namespace, folder: Path) -> int:
 
     (folder / SUMMARY_FILE).write_text(json.dumps(json_safe(summary), indent=1) + "\n", "utf-8")
     print(_sentence(summary))
-    print(f"profile: {path}\nnext: {called()} pivot filter --traces {folder}")
+    print(f"profile: {path}\nnext: {command('pivot', 'filter', '--traces', folder)}")
     return 0
 
 

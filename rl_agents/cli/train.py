@@ -21,7 +21,7 @@ from rl_agents.config.loading import load_preset, preset_files
 from rl_agents.config.settings import LOCAL_KEYS
 from rl_agents.envs.base import env_spec
 from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
-from rl_agents.installation import called, version_text
+from rl_agents.installation import command, version_text
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.flame_graph import flame_graph
 from rl_agents.reporting.outputs import nothing_left, one_process
@@ -78,13 +78,13 @@ def run(argv: Sequence[str]) -> int:
         raise
     except PolicyFell as error:
         print(
-            f"error: {error}\nResume with: {called()} --resume {plan.output} --set collapse_monitor=warn",
+            f"error: {error}\nResume with: {command('--resume', plan.output, '--set', 'collapse_monitor=warn')}",
             file=sys.stderr,
         )
         return 1
     except Exception as error:
         saved = RunFolder(plan.output).complete_checkpoints()
-        hint = f"Resume with: python run.py --resume {plan.output}" if saved else ""
+        hint = f"Resume with: {command('--resume', plan.output)}" if saved else ""
         show = args.local and not isinstance(error, EpisodesFail)  # whose traceback is not useful
         return report_crash(error, plan.output, show=show, hint=hint)
 
@@ -284,7 +284,8 @@ def _print_outcome(folder: RunFolder, done: bool) -> None:
     if not done:
         last = max((iteration for iteration, _ in folder.complete_checkpoints()), default=0)
         lost = f" (saved up to {last})" if last != summary["iterations"] else ""
-        print(f"stopped after iteration {summary['iterations']}{lost}; resume with: {called()} --resume {folder.path}")
+        resume = command("--resume", folder.path)
+        print(f"stopped after iteration {summary['iterations']}{lost}; resume with: {resume}")
     print(f"output: {folder.path}", flush=True)
 
 

@@ -18,7 +18,7 @@ from rl_agents.cli.train import default_output, named_flags, resolve_settings
 from rl_agents.config import Settings
 from rl_agents.config.loading import preset_path
 from rl_agents.errors import InputError
-from rl_agents.installation import called
+from rl_agents.installation import command
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.outputs import nothing_left, one_process
 from rl_agents.reporting.run_folder import RunFolder
@@ -69,7 +69,7 @@ def run(argv: Sequence[str]) -> int:
         except InputError:
             raise
         except Exception as error:
-            return report_crash(error, plan.output, hint=f"Resume with: python run.py tune --resume {plan.output}")
+            return report_crash(error, plan.output, hint=f"Resume with: {command('tune', '--resume', plan.output)}")
         print_outcome(plan, results, interrupts.requested)
     if args.json:
         print(json.dumps(results))
@@ -202,7 +202,7 @@ def _tune(plan: SweepPlan, interrupts: Interrupts) -> dict[str, Any]:
     interrupts.install()
     folder = SweepFolder(plan.output)
     plan.output.mkdir(parents=True, exist_ok=True)
-    with ends_with_ray(f"Resume with: {called()} tune --resume {plan.output}"), one_process(plan.output):
+    with ends_with_ray(f"Resume with: {command('tune', '--resume', plan.output)}"), one_process(plan.output):
         problem = run_sweep(plan.sweep, folder, plan.settings, interrupts)
     results = write_results(plan.sweep, folder)
     if problem:
@@ -223,10 +223,10 @@ def print_outcome(plan: SweepPlan, results: Mapping[str, Any], interrupted: bool
     print("\n" + (plan.output / "results.md").read_text(encoding="utf-8"))
     if results["best"] is not None:
         so_far = "" if results["status"] == "done" else f" (best of {results['best']['of']})"
-        print(f"best recipe{so_far}: {called()} --config {plan.output / 'best.yaml'}")
-    print(f"explore: {called()} view {plan.output}")
+        print(f"best recipe{so_far}: {command('--config', plan.output / 'best.yaml')}")
+    print(f"explore: {command('view', plan.output)}")
     if interrupted or results["status"] != "done":
-        print(f"some trials are not done; resume with: {called()} tune --resume {plan.output}")
+        print(f"some trials are not done; resume with: {command('tune', '--resume', plan.output)}")
     print(f"output: {plan.output}", flush=True)
 
 

@@ -15,6 +15,7 @@ from rl_agents.cli.parser import Parser
 from rl_agents.cli.serve import check_port
 from rl_agents.errors import InputError
 from rl_agents.interrupts import EXIT_CODE, Interrupts, event_loop
+from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.viewer.export import export
 from rl_agents.viewer.runs import Catalog, find_runs
 from rl_agents.viewer.server import make_app
@@ -45,7 +46,9 @@ def run(argv: Sequence[str]) -> int:
         raise InputError("--last is for --export FOLDER")
     catalog = find_runs(args.runs)
     if args.export is not None:
-        print(export(catalog, args.export, 3 if args.last is None else args.last))
+        check_writable(args.export, "--export")
+        with nothing_left(args.export):
+            print(export(catalog, args.export, 3 if args.last is None else args.last))
         return 0
     if args.port is not None:
         check_port(args.host, args.port)

@@ -187,7 +187,7 @@ def load_mapping(path: str) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark else ""
         plain = isinstance(error, ValueError) and not isinstance(error, UnicodeDecodeError)
-        reason = getattr(error, "problem", None) or (str(error) if plain else "not readable as text")
+        reason = getattr(error, "problem", None) or (str(error) if plain else "not readable as UTF-8 text")
         raise InputError(f"{path}{where}: broken YAML: {reason}") from None
     if data is None:
         return {}

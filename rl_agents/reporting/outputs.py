@@ -23,6 +23,8 @@ def check_writable(path: Path, flag: str = "--output") -> None:
     Raises:
         InputError: it cannot be written.
     """
+    if os.path.islink(path) and not os.path.exists(path):
+        raise InputError(f"{flag} {path}: cannot be written: it is a link to nowhere")
     folder = path if os.path.isdir(path) else path.parent  # pathlib raises if a name is too long
     missing = _missing(folder)
     try:

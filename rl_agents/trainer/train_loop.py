@@ -68,6 +68,8 @@ class TrainLoop:
 
     def __post_init__(self) -> None:
         self._records = self.folder.read_metrics()
+        if open_pool := getattr(self.algo, "open_pool", None):  # first: a damaged one is bad input
+            open_pool(self.folder.pool)
         self._started = time.monotonic()
         self._cpu_started = cpu_seconds()
         last = self._records[-1] if self._records else {}
@@ -90,8 +92,6 @@ class TrainLoop:
             self.folder.path, settings.trackers, settings.tracker_project, settings.to_dict(), self.progress.note
         )
         self._watch = EpisodeWatch(settings)
-        if open_pool := getattr(self.algo, "open_pool", None):
-            open_pool(self.folder.pool)
 
     def run(self) -> bool:
         """Train to the last iteration; return False when a signal ended the run early (after a checkpoint).

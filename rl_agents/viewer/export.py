@@ -112,13 +112,15 @@ def export(catalog: Catalog, folder: Path, last: int) -> str:
         last: newest iterations of each run whose episodes are exported; 0: all.
 
     Raises:
-        InputError: the folder is not empty, or cannot be written.
+        InputError: the folder is not empty or cannot be written, or a run cannot be read.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"--export {folder}: is not empty")
     try:
         (folder / "data").mkdir(parents=True, exist_ok=True)
         return _export(Bundle(folder, catalog), last)
+    except ApiError as error:
+        raise InputError(str(error)) from None
     except OSError as error:
         raise InputError(f"--export {folder}: cannot be written: {error.strerror}") from None
 

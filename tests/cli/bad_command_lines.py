@@ -20,7 +20,9 @@ ROWS = """
 --set reward=judge => unknown reward 'judge': valid: environment, prs
 --set reward=prs prs_form=general judge=openai => judge=openai needs judge_url
 --set prompting=reflexion truncation=t3 => prompting=reflexion runs several attempts in one episode; it needs truncat
---algo '' => unknown algorithm '':
+--set algo= => unknown algorithm '':
+--config '' => --config '': the value is empty; is a shell variable unset?
+eval --model= --local => --model '': the value is empty; is a shell variable unset?
 --algo 3SPO --env alfworld => unknown algorithm '3SPO': did you mean '3spo'?
 --algo 3spo --env guess_numbers --set search_steps=9 truncation=t3 => truncation=t3 does not work with algo 3spo: it
 --set stream=true async_level=1 => stream with async_level=1: the two are mutually exclusive
@@ -57,6 +59,7 @@ eval --model . --temperature -1 => .: no Hugging Face model there (no config.jso
 eval --checkpoint . => not the output folder of a run (no config.yaml)
 eval --compare react:nowhere => nowhere: no such folder
 sft --env gymnasium:CartPole-v1 => environment gymnasium:CartPole-v1 has no scripted player, so no warm-start model
+gateway --model . --pool . => --pool .: a folder; name a file, such as pool.sqlite
 doctor --quick --gpu-memory 24 => --gpu-memory 24: is for the check of a recipe: give --config RECIPE
 doctor --quick --set lr=1 => --quick only checks package versions: leave it out, or give no --config, --set or
 play --set learning_rate=1 => --set lr=1.0: play samples no model and trains none; it uses env.KEY, plugins

@@ -34,6 +34,12 @@ def test_the_export_is_whole_and_safe(run_folder, tmp_path, capsys):
     assert "Content-Security-Policy" in (out / "index.html").read_text("utf-8")
     assert main(["view", str(run_folder), "--export", str(out)]) == 2
     assert "is not empty" in capsys.readouterr().err
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "pool.sqlite").write_bytes(b"junk" * 300)
+    assert main(["view", str(tmp_path / "junk"), "--export", str(tmp_path / "new" / "out")]) == 2
+    said = capsys.readouterr().err
+    assert "pool.sqlite: not a pool, or a damaged one" in said and said.count("\n") == 1
+    assert not (tmp_path / "new").exists()
 
 
 def unpacked(text):
