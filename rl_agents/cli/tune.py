@@ -137,7 +137,7 @@ def plan_resume(args: argparse.Namespace) -> SweepPlan:
     for flag, given in {**flags, "--seed": args.seed, "--iterations": args.iterations}.items():
         if given is not None:
             raise InputError(f"{flag} with --resume: the sweep continues as {file} describes it")
-    sweep = load_sweep(file).as_begun({path.name for path in (args.resume / "trials").glob("*")})
+    sweep = load_sweep(file)
     if args.local and not sweep.local:
         raise InputError(f"--local with --resume: the trials of {args.resume} use Ray actors")
     return SweepPlan(sweep, args.resume.resolve(), resolve_trials(sweep, str(file)))

@@ -6,8 +6,8 @@ import itertools
 import math
 import random
 import re
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -35,21 +35,16 @@ class Grid:
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from [low, high], uniform or log-uniform; rounded for a key of whole numbers.
-
-    Attributes:
-        half_ends: both ends of a range of whole numbers have half the weight of the others, as sweeps once sampled.
-    """
+    """Numbers from [low, high], uniform or log-uniform; rounded for a key of whole numbers."""
 
     low: float
     high: float
     log: bool = False
     whole: bool = False
-    half_ends: bool = False
 
     def at(self, share: float) -> float:
         """Return the quantile of ``share`` (0 to 1)."""
-        margin = 0.5 if self.whole and not self.half_ends else 0.0
+        margin = 0.5 if self.whole else 0.0
         low, high = self.low - margin, self.high + margin
         if self.log:
             value = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
@@ -225,15 +220,6 @@ class Sweep(SweepOptions):
     @property
     def first_seed(self) -> int:
         return int(KEYS["seed"].read(self.keys.get("seed", 0)))
-
-    def as_begun(self, names: Set[str]) -> Sweep:
-        """Return the sweep that has these trials: one that was begun with `Range.half_ends`, or else this one."""
-        ranges = {name: choice for name, choice in self.space.items() if isinstance(choice, Range)}
-        space = {**self.space, **{name: replace(choice, half_ends=True) for name, choice in ranges.items()}}
-        for sweep in (self, replace(self, space=space)):
-            if names <= {trial.name for trial in sweep.trials}:
-                return sweep
-        return self
 
     def trial(self, name: str) -> TrialSpec:
         return next(trial for trial in self.trials if trial.name == name)

@@ -50,14 +50,6 @@ def test_a_range_of_a_whole_key_gives_whole_numbers() -> None:
     assert [dice.at(share) for share in (0.0, 1.0)] == [1, 6]
 
 
-def test_a_begun_sweep_keeps_what_it_has_sampled(tmp_path: Path) -> None:
-    sweep = load_sweep(write(tmp_path, "space: {group_size: {low: 2, high: 5}}\nsamples: 12\n"))
-    before = {t.name for t in expand({"group_size": Range(2, 5, whole=True, half_ends=True)}, 12, 1, 0)}
-    now = {trial.name for trial in sweep.trials}
-    assert before != now and {trial.name for trial in sweep.as_begun(before).trials} == before
-    assert sweep.as_begun(set(list(now)[:3])) is sweep
-
-
 def test_values_reach_a_run_as_they_are_written(tmp_path: Path) -> None:
     text = "set: {algo: ppo, env.code: 007}\nspace: {model: [010, 1e3]}\n"
     (tmp_path / "saved.yaml").write_text(load_sweep(write(tmp_path, text)).to_yaml())
