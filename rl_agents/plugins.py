@@ -12,7 +12,8 @@ import os
 import site
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,23 @@ OWN_MODULES: dict[str, Path] = {}
 ASKED: list[str] = []
 #: (kind, name) -> origin of an entry that a plugin registered.
 ORIGINS: dict[tuple[str, str], str] = {}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A reward, judge, verifier, agent or truncation rule, as `run.py list` shows it.
+
+    Attributes:
+        build: the keys of a run or of an environment -> what they describe.
+        served: of a judge: ``build`` reads the keys ``judge_url``, ``judge_model`` and so on.
+    """
+
+    name: str
+    summary: str
+    reference: str
+    build: Callable[[Any], Any]
+    served: bool = False
+
 
 _loaded: set[str] = set()
 _loading: list[str] = []
@@ -107,7 +125,7 @@ def claim(kind: str, name: str, known: Mapping[str, Any]) -> None:
         ORIGINS[kind, name] = origin
 
 
-def register(kind: str, known: dict[str, Any], entry: Any) -> None:
+def register(kind: str, known: dict[str, Entry], entry: Entry) -> None:
     """Add ``entry`` under its name; raises as `claim` does."""
     claim(kind, entry.name, known)
     known[entry.name] = entry

@@ -81,21 +81,11 @@ class ScoredReward(EnvironmentReward):
         trajectory.steps[-1].reward = score
 
 
-@dataclass(frozen=True)
-class RewardEntry:
-    """A reward as `run.py list` shows it."""
-
-    name: str
-    summary: str
-    reference: str
-    build: Callable[[Settings], Reward]
-
-
-REWARDS: dict[str, RewardEntry] = {
+REWARDS: dict[str, plugins.Entry] = {
     entry.name: entry
     for entry in (
-        RewardEntry("environment", "the environment's rewards", "-", lambda settings: EnvironmentReward()),
-        RewardEntry("prs", "progressive reward shaping", "docs/algorithms/prs.md", ProgressiveReward.from_settings),
+        plugins.Entry("environment", "the environment's rewards", "-", lambda settings: EnvironmentReward()),
+        plugins.Entry("prs", "progressive reward shaping", "docs/algorithms/prs.md", ProgressiveReward.from_settings),
     )
 }
 
@@ -109,7 +99,7 @@ def reward(name: str, summary: str) -> Callable[[Scoring], Scoring]:
 
     def registered(score: Scoring) -> Scoring:
         made = ScoredReward(name, score, waits=inspect.iscoroutinefunction(score))
-        register(RewardEntry(name, summary, score.__module__, lambda settings: made))
+        register(plugins.Entry(name, summary, score.__module__, lambda settings: made))
         return score
 
     return registered
@@ -123,4 +113,5 @@ def make_reward(settings: Settings) -> Reward:
     """
     if settings.reward not in REWARDS:
         raise unknown("reward", settings.reward, REWARDS)
-    return REWARDS[settings.reward].build(settings)
+    built: Reward = REWARDS[settings.reward].build(settings)
+    return built

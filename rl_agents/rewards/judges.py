@@ -300,28 +300,12 @@ def _filled(template: str, reading: Reading) -> str:
     )
 
 
-@dataclass(frozen=True)
-class JudgeEntry:
-    """A judge as `run.py list` shows it.
-
-    Attributes:
-        build: the keys of a run or an environment -> the judge.
-        served: ``build`` reads the keys ``judge_url``, ``judge_model`` and so on.
-    """
-
-    name: str
-    summary: str
-    reference: str
-    build: Callable[[Any], Judge]
-    served: bool = False
-
-
-JUDGES: dict[str, JudgeEntry] = {
+JUDGES: dict[str, plugins.Entry] = {
     entry.name: entry
     for entry in (
-        JudgeEntry("rule", "compares words, without a model", "docs/algorithms/prs.md", lambda keys: RuleJudge()),
-        JudgeEntry("openai", "a model behind the OpenAI API", "docs/algorithms/prs.md", OpenAIJudge.from_keys, True),
-        JudgeEntry(
+        plugins.Entry("rule", "compares words, without a model", "docs/algorithms/prs.md", lambda keys: RuleJudge()),
+        plugins.Entry("openai", "a model behind the OpenAI API", "docs/algorithms/prs.md", OpenAIJudge.from_keys, True),
+        plugins.Entry(
             "openai-prs",
             "a model behind the OpenAI API with the PRS paper's question: does the answer match?",
             "PRS and VSPO (arXiv 2512.07478), appendix B",
@@ -338,7 +322,8 @@ register = partial(plugins.register, "judge", JUDGES)
 
 def make_judge(keys: Any) -> Judge:
     check_judge(keys)
-    return JUDGES[keys.judge].build(keys)
+    built: Judge = JUDGES[keys.judge].build(keys)
+    return built
 
 
 def check_judge(keys: Any, prefix: str = "") -> None:
@@ -400,7 +385,7 @@ def judge(name: str, summary: str) -> Callable[[Judging], Judging]:
 
     def registered(function: Judging) -> Judging:
         made = FunctionJudge(name, function)
-        register(JudgeEntry(name, summary, function.__module__, lambda keys: made))
+        register(plugins.Entry(name, summary, function.__module__, lambda keys: made))
         return function
 
     return registered

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rl_agents.config import Settings
 from rl_agents.envs.base import EnvSpec, env_spec
 from rl_agents.errors import InputError, unknown
-from rl_agents.plugins import claim
+from rl_agents.plugins import Entry, claim
 from rl_agents.retrieval.dense import load_sentence_model
 from rl_agents.tools.thoughts import read_thoughts
 
@@ -30,45 +30,24 @@ Vector = NDArray[np.float32]
 BUCKETS = 4096
 
 
-class Embedder(Protocol):
-    """Maps a text to a vector of length 1, or of length 0 for a text without content."""
-
-    def embed(self, text: str) -> Vector: ...
+#: Text -> a vector of length 1, or of length 0 for a text without content.
+Embedder = Callable[[str], Vector]
 
 
-class HashedNgrams:
-    """Counts of a text's character 2-grams and 3-grams, hashed into 4,096 buckets and scaled to length 1.
+def hashed_ngrams(text: str) -> Vector:
+    """Return the counts of a text's character 2-grams and 3-grams, hashed into 4,096 buckets and scaled to length 1.
 
     Needs no model and no download. It compares wording, not meaning: a paraphrase counts as a new question. Case and
     white space do not matter.
     """
-
-    def embed(self, text: str) -> Vector:
-        vector = np.zeros(BUCKETS, dtype=np.float32)
-        words = " ".join(text.casefold().split())
-        padded = f" {words} " if words else ""
-        for size in (2, 3):
-            for start in range(len(padded) - size + 1):
-                # crc32, because Python's own hash differs from process to process
-                vector[zlib.crc32(padded[start : start + size].encode()) % BUCKETS] += 1.0
-        return normalized(vector)
-
-
-class SentenceTransformerEmbedder:
-    """A local sentence-transformers model, such as a copy of E5-large-v2 (the paper's)."""
-
-    def __init__(self, folder: str) -> None:
-        """Load the model.
-
-        Raises:
-            InputError: no such folder, no sentence-transformers, or a folder that it cannot load.
-        """
-        if not Path(folder).is_dir():
-            raise InputError(f"truncation_embedder={folder}: neither `ngrams` nor a model folder")
-        self.model = load_sentence_model(folder, "truncation_embedder", "similarity")
-
-    def embed(self, text: str) -> Vector:
-        return normalized(np.asarray(self.model.encode(text, show_progress_bar=False), dtype=np.float32))
+    vector = np.zeros(BUCKETS, dtype=np.float32)
+    words = " ".join(text.casefold().split())
+    padded = f" {words} " if words else ""
+    for size in (2, 3):
+        for start in range(len(padded) - size + 1):
+            # crc32, because Python's own hash differs from process to process
+            vector[zlib.crc32(padded[start : start + size].encode()) % BUCKETS] += 1.0
+    return normalized(vector)
 
 
 def normalized(vector: Vector) -> Vector:
@@ -78,12 +57,18 @@ def normalized(vector: Vector) -> Vector:
 
 @lru_cache(maxsize=2)  # shared by the env runners of a process
 def make_embedder(name: str) -> Embedder:
-    """Return the embedder of the key ``truncation_embedder``.
+    """Return the embedder of the key ``truncation_embedder``: `hashed_ngrams`, or a local sentence-transformers model,
+    such as a copy of E5-large-v2 (the paper's).
 
     Raises:
-        InputError: see `SentenceTransformerEmbedder`.
+        InputError: no such folder, no sentence-transformers, or a folder that it cannot load.
     """
-    return HashedNgrams() if name == "ngrams" else SentenceTransformerEmbedder(name)
+    if name == "ngrams":
+        return hashed_ngrams
+    if not Path(name).is_dir():
+        raise InputError(f"truncation_embedder={name}: neither `ngrams` nor a model folder")
+    model = load_sentence_model(name, "truncation_embedder", "similarity")
+    return lambda text: normalized(np.asarray(model.encode(text, show_progress_bar=False), dtype=np.float32))
 
 
 StallMode = Literal["consecutive", "cumulative"]
@@ -167,7 +152,7 @@ class SimilarityRule:
     def fires(self, turn: TurnFacts) -> bool:
         if not turn.valid:
             return False
-        vector = self.embedder.embed(turn.query or question_of(turn.action))
+        vector = self.embedder(turn.query or question_of(turn.action))
         cosines = [float(vector @ earlier) for earlier in self.asked]
         self.nearest = max(cosines, default=-1.0)
         self.like = self.turns[cosines.index(self.nearest)] if cosines else 0
@@ -268,30 +253,23 @@ def _rule_seed(episode_seed: int) -> int:
     return int(np.random.SeedSequence(episode_seed, spawn_key=(0, 1)).generate_state(1, np.uint64)[0])
 
 
-@dataclass(frozen=True)
-class RuleEntry:
-    name: str
-    summary: str
-    reference: str
-    build: Callable[[Settings], Callable[[int], Rule]]
-
-
-RULES: dict[str, RuleEntry] = {
+#: ``build`` returns what creates a rule from an episode's seed.
+RULES: dict[str, Entry] = {
     entry.name: entry
     for entry in (
-        RuleEntry(
+        Entry(
             "t3",
             "ask for the answer after k steps that narrow nothing down, by the environment's progress rule",
             "T3 (arXiv 2510.12264), definition 2",
             _stall,
         ),
-        RuleEntry(
+        Entry(
             "similarity",
             "ask for the answer when a question resembles an earlier one, cosine above alpha",
             "T3 (arXiv 2510.12264), section 3.3.3 and table 3 (alpha)",
             _similarity,
         ),
-        RuleEntry(
+        Entry(
             "random",
             "ask for the answer with probability beta at every step: the control for the other two",
             "T3 (arXiv 2510.12264), section 3.3.3 and table 3 (beta)",
@@ -301,7 +279,7 @@ RULES: dict[str, RuleEntry] = {
 }
 
 
-def register(entry: RuleEntry) -> None:
+def register(entry: Entry) -> None:
     """Add a truncation rule of a plugin.
 
     Raises:

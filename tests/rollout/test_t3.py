@@ -17,7 +17,7 @@ from rl_agents.envs.base import named_env
 from rl_agents.errors import InputError
 from rl_agents.orchestrator.rollout_batch import rollout_metrics, truncation_metrics
 from rl_agents.rollout.agent_loop import Limits
-from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, HashedNgrams, Truncation, make_embedder, question_of
+from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, Truncation, hashed_ngrams, make_embedder, question_of
 from rl_agents.trainer.resolve import resolve
 
 # The first guess 123 was answered 0A3B, so that 231 and 312 are left; the secret is 312.
@@ -227,7 +227,7 @@ def test_similar_questions_and_random_ones_truncate():
 
 
 def test_embedders(tmp_path):
-    embed = HashedNgrams().embed
+    embed = hashed_ngrams
     question = "Is the first letter of the word a vowel?"
     assert embed(question) @ embed("is the FIRST letter of  the word a vowel?") == pytest.approx(1.0)
     assert embed(question) @ embed("Is the first letter of the word a vowel, please?") > 0.85

@@ -8,12 +8,10 @@ from __future__ import annotations
 import inspect
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from rl_agents import plugins
 from rl_agents.envs.base import make_env, synchronous
 from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.tasks import NEEDED
@@ -22,7 +20,7 @@ from rl_agents.errors import InputError, nearest, unknown
 from rl_agents.gateway.agent_interpreter import HostedAgent
 from rl_agents.gateway.process_supervisor import Agent, AgentClient, CommandAgent, FunctionAgent, Given
 from rl_agents.gateway.results import AgentResult, read_result
-from rl_agents.plugins import own_module
+from rl_agents.plugins import Entry, own_module, register
 
 #: Entries of an environment's ``info`` that an agent's result has, too.
 PASSED_ON = ("success", "references", "points", "evidence")
@@ -77,35 +75,21 @@ class TaskWorld:
 Solving = Callable[[Mapping[str, Any], AgentClient], Awaitable[Any]]
 
 
-@dataclass(frozen=True)
-class AgentEntry:
-    """An agent in the output of `run.py list`."""
-
-    name: str
-    summary: str
-    reference: str
-    function: Solving
+AGENTS: dict[str, Entry] = {}
 
 
-AGENTS: dict[str, AgentEntry] = {}
-
-
-def register(entry: AgentEntry) -> None:
-    """Add an agent of a plugin.
+def agent(name: str, summary: str) -> Callable[[Solving], Solving]:
+    """Decorate a coroutine function ``(task, client)``: ``--env blackbox --set env.agent=name`` trains it.
 
     Raises:
         InputError: its name is taken, or it is not a coroutine function.
     """
-    if not inspect.iscoroutinefunction(entry.function):
-        raise InputError(f"agent '{entry.name}' of {entry.reference} is not a coroutine function; write async def")
-    plugins.register("agent", AGENTS, entry)
-
-
-def agent(name: str, summary: str) -> Callable[[Solving], Solving]:
-    """Decorate a coroutine function ``(task, client)``: ``--env blackbox --set env.agent=name`` trains it."""
 
     def registered(function: Solving) -> Solving:
-        register(AgentEntry(name, summary, function.__module__, function))
+        home = function.__module__
+        if not inspect.iscoroutinefunction(function):
+            raise InputError(f"agent '{name}' of {home} is not a coroutine function; write async def")
+        register("agent", AGENTS, Entry(name, summary, home, lambda options: FunctionAgent(function)))
         return function
 
     return registered
@@ -124,7 +108,8 @@ def load_agent(options: BlackboxOptions) -> Agent:
     if options.agent_python:
         return hosted_agent(options.agent, options.agent_python)
     if options.agent in AGENTS:
-        return FunctionAgent(AGENTS[options.agent].function)
+        registered: Agent = AGENTS[options.agent].build(options)
+        return registered
     module, colon, name = options.agent.partition(":")
     if not (module and colon and name):
         hint = f"; {nearest(options.agent, AGENTS)}" if AGENTS else ""

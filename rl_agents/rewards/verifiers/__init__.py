@@ -38,7 +38,7 @@ from rl_agents.tools.calls import Response
 from rl_agents.traces.turns import Turn
 
 __all__ = [
-    "VERIFIERS", "Verdict", "Verifier", "VerifierEntry", "VerifierOptions", "assess", "assessed", "exact_match",
+    "VERIFIERS", "Verdict", "Verifier", "VerifierOptions", "assess", "assessed", "exact_match",
     "make_verifier", "register", "self_check", "verifier",
 ]  # fmt: skip
 
@@ -100,7 +100,8 @@ def make_verifier(options: VerifierOptions) -> Verifier:
     Raises:
         InputError: it needs a judge and has none, or the judge's API key is not set.
     """
-    return VERIFIERS[options.verifier].build(options)
+    built: Verifier = VERIFIERS[options.verifier].build(options)
+    return built
 
 
 def _threshold(options: VerifierOptions, own: float) -> float:
@@ -124,18 +125,9 @@ def _dialogue(options: VerifierOptions) -> Verifier:
     return DialogueVerifier(ToolCallVerifier(_threshold(options, 0.1), options.parallel), judge)
 
 
-@dataclass(frozen=True)
-class VerifierEntry:
-    """A verifier as `run.py list` shows it; ``summary`` describes what it accepts."""
-
-    name: str
-    summary: str
-    reference: str
-    build: Callable[[VerifierOptions], Verifier]
-
-
-VERIFIERS: dict[str, VerifierEntry] = {
-    name: VerifierEntry(name, summary, "docs/algorithms/pivotrl.md", build)
+#: The summaries describe what is accepted.
+VERIFIERS: dict[str, plugins.Entry] = {
+    name: plugins.Entry(name, summary, "docs/algorithms/pivotrl.md", build)
     for name, build, summary in (
         ("exact", lambda options: ExactVerifier(), "only the demonstrated action (the strict baseline)"),
         ("tool_name", lambda options: ToolNameVerifier(options.parallel), "the same tool; the paper's SWE verifier"),
@@ -194,7 +186,7 @@ def verifier(name: str, summary: str) -> Callable[[Scoring], Scoring]:
 
     def registered(function: Scoring) -> Scoring:
         made = FunctionVerifier(name, function)
-        register(VerifierEntry(name, summary, function.__module__, lambda options: made))
+        register(plugins.Entry(name, summary, function.__module__, lambda options: made))
         return function
 
     return registered
