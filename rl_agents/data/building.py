@@ -1,15 +1,19 @@
-"""Build an index file: complete or absent, in one process while others wait, with progress on stderr."""
+"""Build an index file of the cache: complete or absent, in one process while others wait, with progress on stderr."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import re
 import sqlite3
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from rl_agents.cache import cache_dir
 
 SECONDS_BETWEEN_REPORTS = 5.0
 
@@ -32,6 +36,28 @@ def new_database(path: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
             db.executescript(_SETTINGS)
             yield db, Path(folder)
         os.replace(unfinished, path)
+
+
+def cached_file(folder: str, name: str, version: str, build: Callable[[Path], None]) -> Path:
+    """Return a database of the cache; ``build`` writes it first if it is absent.
+
+    Args:
+        folder: of the cache.
+        name: readable part of the file's name.
+        version: changes when the content or its form changes.
+    """
+    digest = hashlib.sha256(version.encode()).hexdigest()[:16]
+    path = cache_dir() / folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)[-60:]}-{digest}.sqlite"
+    if not path.is_file():
+        with only_one(path):
+            if not path.is_file():
+                build(path)
+    return path
+
+
+def open_finished(path: Path) -> sqlite3.Connection:
+    """Open a file that never changes, for all threads."""
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
 
 
 @contextlib.contextmanager

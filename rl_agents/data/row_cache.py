@@ -7,10 +7,8 @@ opened for `KEPT_DAYS` are deleted when another one is written.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
-import re
 import sqlite3
 import threading
 import time
@@ -19,8 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rl_agents.cache import cache_dir
-from rl_agents.data.building import new_database, only_one
+from rl_agents.data.building import cached_file, new_database, open_finished
 from rl_agents.errors import InputError
 
 #: Version of the file's layout.
@@ -38,8 +35,7 @@ class KeptRows:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.RLock()
-        uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
-        self._db = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        self._db = open_finished(path)
 
     def __len__(self) -> int:
         return int(self._rows("SELECT count(*) FROM kept")[0][0])
@@ -76,13 +72,7 @@ def keep(name: str, version: str, entries: Callable[[], Iterable[Entry]], noun: 
     Raises:
         InputError: two entries of one id, or what ``entries`` raises.
     """
-    digest = hashlib.sha256(f"{FORMAT}/{version}".encode()).hexdigest()[:16]
-    path = cache_dir() / "tables" / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)[-60:]}-{digest}.sqlite"
-    if not path.is_file():
-        with only_one(path):
-            if not path.is_file():
-                _write(path, name, entries(), noun)
-                _forget_old(path.parent)
+    path = cached_file("tables", name, f"{FORMAT}/{version}", lambda new: _write(new, name, entries(), noun))
     with contextlib.suppress(OSError):  # the cache may be read-only
         os.utime(path)
     return _opened(path)
@@ -110,3 +100,4 @@ def _write(path: Path, name: str, entries: Iterable[Entry], noun: str) -> None:
             except sqlite3.IntegrityError:
                 raise InputError(f"{name}: the {noun} id {entry_id!a} occurs twice") from None
         db.execute("COMMIT")
+    _forget_old(path.parent)

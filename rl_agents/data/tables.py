@@ -99,6 +99,32 @@ class Row:
         return self.value
 
 
+def object_of(record: Any, noun: str) -> dict[str, Any]:
+    """Return a row's value as an object. Raises `ValueError`: it is none; ``noun`` is what it should be."""
+    if not isinstance(record, dict):
+        raise ValueError(f"{noun} is {type(record).__name__}, not an object")
+    return record
+
+
+def text_of(record: Mapping[str, Any], field: str, most: int = 0, least: int = 1) -> str:
+    """Return a field's text.
+
+    Args:
+        most, least: number of characters, blank ones not counted as the least; 0: no limit.
+
+    Raises:
+        ValueError: it is absent, or no such text.
+    """
+    if field not in record:
+        there = ", ".join(ascii(name)[1:-1] for name in list(record)[:8])
+        raise ValueError(f"no '{field}'; it has: {there or 'nothing'}")
+    value = record[field]
+    if isinstance(value, str) and least <= len(value.strip()) and len(value) <= (most or len(value)):
+        return value
+    size = f"{least} to {most}" if most else f"at least {least}"
+    raise ValueError(f"'{field}' is {ascii(value)[:40]}, not a text of {size} characters")
+
+
 def file_rows(path: Path, columns: Columns = (), fields: Sequence[str] = ()) -> Iterator[Row]:
     """Yield the rows of a file in order; its content takes precedence over its suffix.
 

@@ -12,19 +12,16 @@ The id of a passage without one is its place in the file, from 1.
 
 from __future__ import annotations
 
-import hashlib
-import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from rl_agents.cache import cache_dir
-from rl_agents.data.building import Report, new_database, only_one, paced, printed
-from rl_agents.data.tables import fingerprint, open_table, table_files
+from rl_agents.data.building import Report, cached_file, new_database, open_finished, paced, printed
+from rl_agents.data.tables import fingerprint, object_of, open_table, table_files, text_of
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import TextIndex, TextIndexWriter, clean_text
 
@@ -53,24 +50,15 @@ def read_passages(name: str | Path) -> Iterator[tuple[Passage, float]]:
 
 def passage_from_record(record: Any, number: int) -> Passage:
     """Read one passage; ``number`` is its place. Raises `ValueError`: the record is not a passage."""
-    if not isinstance(record, dict):
-        raise ValueError(f"a passage is {type(record).__name__}, not an object")
+    record = object_of(record, "a passage")
     name = record.get("id", record.get("_id", number))
     if not isinstance(name, str | int) or isinstance(name, bool) or name == "":
         raise ValueError(f"id is {name!a}, not a text or a number")
     if "contents" in record and "text" not in record:
-        title, _, text = _text(record, "contents").partition("\n")
+        title, _, text = text_of(record, "contents", least=0).partition("\n")
         return Passage(str(name), title.strip().removeprefix('"').removesuffix('"'), text)
-    return Passage(str(name), _text(record, "title") if "title" in record else "", _text(record, "text"))
-
-
-def _text(record: dict[str, Any], key: str) -> str:
-    value = record.get(key)
-    if key not in record:
-        raise ValueError(f"no '{key}' in the passage; it has: {', '.join(map(str, list(record)[:8])) or 'nothing'}")
-    if not isinstance(value, str):
-        raise ValueError(f"{key} is {type(value).__name__}, not a text")
-    return value
+    title = text_of(record, "title", least=0) if "title" in record else ""
+    return Passage(str(name), title, text_of(record, "text", least=0))
 
 
 #: Increased when the layout of the file changes.
@@ -149,13 +137,8 @@ class PassageStore:
         Raises:
             InputError: two passages have the same id; or an error of ``passages``.
         """
-        digest = hashlib.sha256(f"{FORMAT}/{version}".encode()).hexdigest()[:12]
-        path = cache_dir() / "passages" / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{digest}.sqlite"
-        if not path.is_file():
-            with only_one(path):
-                if not path.is_file():
-                    _build_file(path, name, passages())
-        return open_index(path)
+        build = partial(_build_file, name=name, passages=passages)
+        return open_index(cached_file("passages", name, f"{FORMAT}/{version}", build))
 
     def __len__(self) -> int:
         return self._count
@@ -221,14 +204,13 @@ def _write(db: sqlite3.Connection, words: TextIndexWriter, passages: Sourced, re
 def open_index(path: Path) -> PassageStore:
     """Open an index file that `PassageStore.cached` built. Raises `InputError`: it is missing or broken."""
     try:
-        db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
-        return PassageStore(db, path)
+        return PassageStore(open_finished(path), path)
     except (sqlite3.Error, TypeError) as error:
         raise InputError(f"{path}: this index is broken; remove it, then it is built again") from error
 
 
-def _build_file(path: Path, name: str, passages: Sourced) -> None:
+def _build_file(path: Path, name: str, passages: Callable[[], Sourced]) -> None:
     with new_database(path) as (db, folder):
         db.executescript(_SCHEMA)
         words = TextIndexWriter(db, str(folder / "words.sqlite"))
-        _write(db, words, passages, paced(printed(f"[retrieval] indexing {name}")))
+        _write(db, words, passages(), paced(printed(f"[retrieval] indexing {name}")))

@@ -187,9 +187,9 @@ def record(**changes: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("bad", "message"), [
-    ({"bottom": "x"}, "has no 'surface'"), ({"surface": "x", "bottom": "y"}, "'story_tree' is not a tree"),
-    (record(surface="x" * 20_001), "'surface' is not a text of 1 to 20000 characters"),
-    (record(story_tree={"children": []}), "has no key_question"), (["text"], "is a list, not an object"),
+    ({"bottom": "x"}, "no 'surface'"), ({"surface": "x", "bottom": "y"}, "'story_tree' is not a tree"),
+    (record(surface="x" * 20_001), "not a text of 1 to 20000 characters"),
+    (record(story_tree={"children": []}), "has no key_question"), (["text"], "a puzzle is list, not an object"),
 ])  # fmt: skip
 def test_bad_records_are_named(tmp_path: Path, bad: object, message: str) -> None:
     (tmp_path / "train.json").write_text(json.dumps([record(), bad, record()]))

@@ -17,7 +17,7 @@ from typing import Any
 
 from rl_agents.data.hub import PREFIX
 from rl_agents.data.row_cache import Entry, keep
-from rl_agents.data.tables import Row, Table, open_table, table_files
+from rl_agents.data.tables import Row, Table, object_of, open_table, table_files
 from rl_agents.envs import base
 from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.panels import TableTasks, held_out
@@ -123,9 +123,7 @@ def _entries(table: Table) -> Iterator[Entry]:
 
 
 def _payload(row: Row, file: str) -> dict[str, Any]:
-    record = row.record()
-    if not isinstance(record, dict):
-        raise ValueError(f"{type(record).__name__}, not an object")
+    record = object_of(row.record(), "a task")
     task_id = record.get("id", f"{file}{row.kind}-{row.number}")
     payload = {**row.value, "id": task_id}  # with its nulls, which the agent may expect
     if isinstance(task_id, int) and not isinstance(task_id, bool):

@@ -28,7 +28,7 @@ from itertools import product
 from typing import Any
 
 from rl_agents.data.row_cache import Entry, keep
-from rl_agents.data.tables import Table, open_table
+from rl_agents.data.tables import Table, object_of, open_table, text_of
 from rl_agents.envs.long_form_qa import LongFormQAOptions
 from rl_agents.envs.panels import TableTasks, numbered_ids, shuffled_ids, stored_words, unknown_task
 from rl_agents.errors import InputError
@@ -193,11 +193,10 @@ def read_question(record: Any, number: int) -> tuple[Task, str]:
     Raises:
         ValueError: the record is not a question.
     """
-    if not isinstance(record, dict):
-        raise ValueError(f"a question is {type(record).__name__}, not an object")
+    record = object_of(record, "a question")
     if unexpected := next((key for key in record if key not in _KEYS), None):
         raise ValueError(f"unknown key {unexpected!a}; a question has: {', '.join(_KEYS)}")
-    question = _text(record.get("question"), "question", MAX_QUESTION)
+    question = text_of(record, "question", MAX_QUESTION).strip()
     points = _texts(record.get("points"), "points", MAX_POINT)
     if "answers" in record and "answer" in record:
         raise ValueError("both 'answers' and 'answer'; give one of them")
@@ -211,16 +210,10 @@ def read_question(record: Any, number: int) -> tuple[Task, str]:
     return Task(str(name), question, points, _texts(answers, "answers", MAX_ANSWER)), split
 
 
-def _text(value: Any, key: str, limit: int) -> str:
-    if not isinstance(value, str) or not value.strip() or len(value) > limit:
-        raise ValueError(f"'{key}' is not a text of 1 to {limit} characters")
-    return value.strip()
-
-
 def _texts(value: Any, key: str, limit: int) -> tuple[str, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_POINTS:
         raise ValueError(f"'{key}' is not a list of 1 to {MAX_POINTS} texts")
-    return tuple(_text(item, key, limit) for item in value)
+    return tuple(text_of({key: item}, key, limit).strip() for item in value)
 
 
 def _splits(given: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_agents.data.tables import Table, open_table
+from rl_agents.data.tables import Table, object_of, open_table, text_of
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage
 
@@ -169,8 +169,7 @@ def entry_from_record(record: Any, name: str) -> Entry | None:
     Raises:
         ValueError: the record is not a question.
     """
-    if not isinstance(record, dict):
-        raise ValueError(f"a question is {type(record).__name__}, not an object")
+    record = object_of(record, "a question")
     if record.get("answerable") is False:
         return None
     if "paragraphs" in record:
@@ -186,7 +185,7 @@ def entry_from_record(record: Any, name: str) -> Entry | None:
     kind = record.get("type", "")
     question = Question(
         str(record.get("id", record.get("_id", name))),
-        _text(record, next((key for key in QUESTION_KEYS if key in record), "question")),
+        text_of(record, next((key for key in QUESTION_KEYS if key in record), "question")),
         _answers(record),
         kind if isinstance(kind, str) else "",
         supporting or tuple(named),
@@ -245,18 +244,16 @@ def _first_items(facts: Any) -> list[Any] | None:
 
 
 def _musique_passage(item: Any) -> tuple[Passage, bool]:
-    if not isinstance(item, dict):
-        raise ValueError(f"a paragraph is {type(item).__name__}, not an object")
-    title, text = _text(item, "title"), _text(item, "paragraph_text")
+    item = object_of(item, "a paragraph")
+    title, text = (text_of(item, name, least=0) for name in ("title", "paragraph_text"))
     return Passage(passage_id(title, text), title, text), item.get("is_supporting") is True
 
 
 def _plain_passages(record: dict[str, Any]) -> list[tuple[Passage, bool]]:
     found = []
     for item in _bounded(record.get("passages", []), "passages"):
-        if not isinstance(item, dict):
-            raise ValueError(f"a passage is {type(item).__name__}, not an object")
-        title, text = _text(item, "title") if "title" in item else "", _text(item, "text")
+        item = object_of(item, "a passage")
+        title, text = (text_of({"title": "", **item}, name, least=0) for name in ("title", "text"))
         found.append((Passage(str(item.get("id", passage_id(title, text))), title, text), False))
     return found
 
@@ -266,13 +263,4 @@ def _bounded(value: Any, key: str) -> list[Any]:
         raise ValueError(f"{key} is {type(value).__name__}, not a list")
     if len(value) > MAX_PASSAGES:
         raise ValueError(f"{key} has {len(value)} passages, {MAX_PASSAGES} are allowed")
-    return value
-
-
-def _text(record: dict[str, Any], key: str) -> str:
-    value = record.get(key)
-    if not isinstance(value, str) or (not value.strip() and key in QUESTION_KEYS):
-        kind = type(value).__name__ if value else "empty"
-        found = f"is {kind}" if key in record else f"has: {', '.join(list(record)[:8])}"
-        raise ValueError(f"'{key}' should be a text; it {found}")
     return value

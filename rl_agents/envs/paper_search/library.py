@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rl_agents.data.tables import open_table
+from rl_agents.data.tables import object_of, open_table, text_of
 from rl_agents.envs.options import RetrieverKeys
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import clean_text
@@ -167,18 +167,15 @@ def _read(path: Path, parse: Callable[[Any, int], T]) -> Iterator[tuple[T, float
 
 
 def _paper(record: Any) -> tuple[Paper, str]:
-    if not isinstance(record, Mapping):
-        raise ValueError(f"a paper is {type(record).__name__}, not an object")
+    record = object_of(record, "a paper")
     paper_id = _identifier(record, "paperId")
-    external = record.get("externalIds") or {}
-    if not isinstance(external, Mapping):
-        raise ValueError(f"externalIds is {type(external).__name__}, not an object")
+    external = object_of(record.get("externalIds") or {}, "externalIds")
     arxiv = _identifier(external, "ArXiv") if external.get("ArXiv") is not None else ""
     references = tuple(_reference(item) for item in _list(record, "references", MAX_REFERENCES) if item is not None)
     paper = Paper(
         arxiv or paper_id,
-        " ".join(_text(record, "title", MAX_TITLE).split()),
-        _text(record, "abstract", MAX_ABSTRACT, empty=True),
+        " ".join(clean_text(text_of(record, "title", MAX_TITLE)).split()),
+        clean_text(text_of({"abstract": "", **record}, "abstract", MAX_ABSTRACT, 0)).strip(),
         tuple(name for name in references if name),
     )
     return paper, paper_id if arxiv and arxiv != paper_id else ""
@@ -195,33 +192,23 @@ def _reference(item: Any) -> str:
 
 
 def _query(record: Any, number: int) -> tuple[str, str, frozenset[str]]:
-    if not isinstance(record, Mapping):
-        raise ValueError(f"a query is {type(record).__name__}, not an object")
+    record = object_of(record, "a query")
     name = record.get("id", record.get("qid", number))
     if not isinstance(name, str | int) or isinstance(name, bool) or not _ID.fullmatch(str(name)):
         raise ValueError(f"id is {name!a:.80}, not a short text or a number")
     relevant = _list(record, "relevant" if "relevant" in record else "answer_arxiv_id", MAX_RELEVANT)
     if not relevant or not all(isinstance(item, str) for item in relevant):
         raise ValueError("'relevant' is not a list of at least one paper id")
-    query = _text(record, "query" if "query" in record else "question", MAX_QUERY)
-    return str(name), query, frozenset(relevant)
+    query = text_of(record, "query" if "query" in record else "question", MAX_QUERY)
+    return str(name), clean_text(query).strip(), frozenset(relevant)
 
 
 def _identifier(record: Mapping[str, Any], key: str) -> str:
-    value = _present(record, key)
-    if not isinstance(value, str) or not _ID.fullmatch(value):
+    value = text_of(record, key)
+    if not _ID.fullmatch(value):
         form = "1 to 64 ASCII characters without white space, quotes, < and >"
         raise ValueError(f"{key} is {value!a:.80}, not an id: {form}")
     return value
-
-
-def _text(record: Mapping[str, Any], key: str, limit: int, empty: bool = False) -> str:
-    if empty and record.get(key) is None:
-        return ""
-    value = _present(record, key)
-    if not isinstance(value, str) or not (empty or value.strip()) or len(value) > limit:
-        raise ValueError(f"'{key}' is not a text of {int(not empty)} to {limit} characters")
-    return clean_text(value).strip()
 
 
 def _list(record: Mapping[str, Any], key: str, limit: int) -> list[Any]:
@@ -231,11 +218,3 @@ def _list(record: Mapping[str, Any], key: str, limit: int) -> list[Any]:
     if not isinstance(value, list) or len(value) > limit:
         raise ValueError(f"'{key}' is not a list of at most {limit} entries")
     return value
-
-
-def _present(record: Mapping[str, Any], key: str) -> Any:
-    if key not in record:
-        raise ValueError(
-            f"no '{key}'; it has: {', '.join(ascii(name)[1:-1] for name in list(record)[:8]) or 'nothing'}"
-        )
-    return record[key]

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.data.hub import PREFIX
-from rl_agents.data.tables import Table, open_table
+from rl_agents.data.tables import Table, object_of, open_table, text_of
 from rl_agents.envs.panels import panel_ids, stored_words, unknown_task
 from rl_agents.envs.situation_puzzles import SituationPuzzlesOptions
 from rl_agents.errors import InputError
@@ -236,22 +236,12 @@ def _read(table: Table, split: str, version: str) -> Mapping[str, Puzzle]:
 
 
 def _puzzle(puzzle_id: str, record: Any) -> Puzzle:
-    if not isinstance(record, dict):
-        raise InputError(f"is a {type(record).__name__}, not an object")
-    surface, bottom = _text(record, "surface"), _text(record, "bottom")
+    record = object_of(record, "a puzzle")
+    surface, bottom = (text_of(record, name, MAX_TEXT) for name in ("surface", "bottom"))
     questions = key_questions(record.get("story_tree"))
     if not questions:
         raise InputError("its story_tree has no key_question")
     return Puzzle(puzzle_id, surface, bottom, key_questions=questions)
-
-
-def _text(record: Mapping[str, Any], key: str) -> str:
-    if key not in record:
-        raise InputError(f"has no '{key}'")
-    value = record[key]
-    if not isinstance(value, str) or not value.strip() or len(value) > MAX_TEXT:
-        raise InputError(f"'{key}' is not a text of 1 to {MAX_TEXT} characters")
-    return value
 
 
 def key_questions(tree: Any) -> tuple[str, ...]:
@@ -267,7 +257,7 @@ def key_questions(tree: Any) -> tuple[str, ...]:
         if not isinstance(node, dict) or not isinstance(node.get("children", []), list) or nodes > MAX_NODES:
             raise InputError(f"its 'story_tree' is not a tree of at most {MAX_NODES} nodes with 'children'")
         if node.get("key_question"):
-            found.append(_text(node, "key_question"))
+            found.append(text_of(node, "key_question", MAX_TEXT))
         waiting.extend(reversed(node.get("children", [])))
     return tuple(found)
 

@@ -13,9 +13,7 @@ Stores are built at their first use and kept in the cache folder of rl_agents.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import re
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
@@ -24,8 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rl_agents.cache import cache_dir
-from rl_agents.data.building import only_one
+from rl_agents.data.building import cached_file
 from rl_agents.data.tables import JsonStream
 from rl_agents.envs.webshop.generated import shop_entries, small_entries
 from rl_agents.envs.webshop.records import Entry, attributes_from_record, human_instructions, product_from_record
@@ -60,13 +57,8 @@ class Catalogue:
 
     def ensure_store(self) -> Path:
         """Return the store, and build it first if it is absent."""
-        digest = hashlib.sha256(f"{FORMAT}/{self.fingerprint}".encode()).hexdigest()[:12]
-        path = cache_dir() / "webshop" / f"{re.sub(r'[^A-Za-z0-9]+', '-', Path(self.name).stem)}-{digest}.sqlite"
-        if not path.is_file():
-            with only_one(path):
-                if not path.is_file():
-                    build_store(path, self.entries())
-        return path
+        version = f"{FORMAT}/{self.fingerprint}"
+        return cached_file("webshop", Path(self.name).stem, version, lambda path: build_store(path, self.entries()))
 
 
 def find_catalogue(name: str) -> Catalogue:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rl_agents.data.building import Report, new_database, paced, printed
+from rl_agents.data.building import Report, new_database, open_finished, paced, printed
 from rl_agents.envs.webshop.records import INSTRUCTIONS, PRODUCT, Entry, Goal, Product, goal_at, goal_count
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import TextIndex, TextIndexWriter
@@ -120,7 +120,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         raise InputError(f"{path}: no such product store")
     try:
-        db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+        db = open_finished(path)
         stored = db.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()
     except sqlite3.Error as error:
         raise InputError(f"{path}: not a WebShop product store ({error})") from error
