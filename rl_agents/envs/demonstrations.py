@@ -21,6 +21,22 @@ if TYPE_CHECKING:
 Act = Callable[[str, bool], str]
 
 TAGS = ("think", "interact", "answer")
+#: The end of a call in the words of a small model.
+CALL_END = '"}}'
+
+
+def call_begin(tool: str, argument: str) -> str:
+    """Return the JSON of a call before its argument's text: one word of a small model.
+
+    >>> call_begin("expand", "paper_id")
+    '{"name":"expand","arguments":{"paper_id":"'
+    """
+    return f'{{"name":"{tool}","arguments":{{"{argument}":"'
+
+
+def compact_call(tool: str, argument: str, text: str) -> str:
+    """Return a call in the words of a small model, separated by blanks."""
+    return f"<tool_call> {call_begin(tool, argument)} {text} {CALL_END} </tool_call>"
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,11 @@ MOST = 2048
 class PoolActor:
     """Owns the `PoolWriter`. Ray restarts it if it dies, and unconfirmed records are sent again."""
 
-    def __init__(self, path: str, wait_s: float = PREDECESSOR_S) -> None:
+    def __init__(self, path: str) -> None:
         self._problem = ""
         try:
             # Ray may still be ending a predecessor.
-            self._writer = PoolWriter(Path(path), commit_rows=MOST, wait_s=wait_s)
+            self._writer = PoolWriter(Path(path), commit_rows=MOST, wait_s=PREDECESSOR_S)
         except InputError as error:  # raising would kill the actor and lose the error's type
             self._problem = str(error)
 
@@ -73,12 +73,11 @@ class PoolActor:
             self._writer.close()
 
 
-def start_pool_actor(path: Path, timeout_s: float = START_S, wait_s: float = PREDECESSOR_S) -> Any:
+def start_pool_actor(path: Path, timeout_s: float = START_S) -> Any:
     """Start the writer on this machine and wait until it has the file.
 
     Args:
-        timeout_s: for the whole start.
-        wait_s: seconds, as part of ``timeout_s``, that another writer has to release the file.
+        timeout_s: for the whole start, with the seconds that another writer has to release the file.
 
     Raises:
         InputError: another process writes to the file, it is not a store, or it cannot be created.
@@ -87,7 +86,7 @@ def start_pool_actor(path: Path, timeout_s: float = START_S, wait_s: float = PRE
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actor = ray.remote(PoolActor).options(
         num_cpus=0, max_restarts=-1, max_concurrency=64, scheduling_strategy=here
-    ).remote(str(path), wait_s)  # fmt: skip
+    ).remote(str(path))  # fmt: skip
     try:
         problem = ray.get(actor.problem.remote(), timeout=timeout_s)
     except RayError as error:

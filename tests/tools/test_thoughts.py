@@ -10,7 +10,7 @@ from rl_agents.chat.messages import split_thoughts
 from rl_agents.envs.alfworld.prompts import read_command
 from rl_agents.envs.paper_search.selectors import _probability
 from rl_agents.envs.stateful import NO_ACTION, read_tags
-from rl_agents.envs.tool_turns import read_turn
+from rl_agents.envs.tool_turns import read_answer
 from rl_agents.rewards.reading import tags_complete
 from rl_agents.rollout.truncation import question_of
 from rl_agents.tools.calls import read_response
@@ -60,7 +60,7 @@ def test_words_hold_no_tag_and_follow_the_last_closing_one(pieces: list[str]) ->
 
 def test_nothing_inside_an_open_thought_is_done_or_answered() -> None:
     answer = "<think>it must be <answer>123</answer>"
-    assert read_tags(answer).problem == NO_ACTION and read_turn(answer).kind == "malformed"
+    assert read_tags(answer).problem == NO_ACTION and read_answer(read_response(answer))[1]
     assert read_tags(f"so</think> {answer}").problem == NO_ACTION
     assert read_command("<think>now <action>look</action>", bare=False) is None
     assert read_command(f"<think>now {CALL}", bare=False) is None
@@ -72,7 +72,7 @@ def test_nothing_inside_an_open_thought_is_done_or_answered() -> None:
 def test_every_reader_skips_a_thought_that_the_template_opened(opening: str) -> None:
     thought = f"{opening}not <answer>1</answer>, {CALL} is it?</think>"
     assert read_tags(f"{thought} <answer>2</answer>").content == "2"
-    assert read_turn(f"{thought} <answer>2</answer>").answer == "2"
+    assert read_answer(read_response(f"{thought} <answer>2</answer>")) == ("2", "")
     assert read_command(f"{thought} <action>go</action>", bare=False) == "go"
     assert read_response(f"{thought}{CALL}").calls[0].arguments == {"command": "look"}
     assert question_of(f"{thought} <interact>Red?</interact>") == "Red?"

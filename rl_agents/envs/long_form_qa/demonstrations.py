@@ -13,15 +13,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
+from rl_agents.envs.demonstrations import CALL_END, Act, ScriptedPlayer, call_begin, compact_call, word_starter
 from rl_agents.envs.long_form_qa.env import INVALID, NOTHING, LongFormQAEnv, QAState
 from rl_agents.envs.long_form_qa.tasks import ASPECTS, TOWNS, Wish, value_word, wishes_of
 
 
 def compact_search(wish: Wish) -> str:
-    """Return the search for a fact in the model's words, separated by blanks."""
-    town, aspect, _ = wish.words
-    return f'<tool_call> {{"name":"search","arguments":{{"query":" {town} {aspect} "}}}} </tool_call>'
+    """Return the search for a fact in the model's words."""
+    return compact_call("search", "query", " ".join(wish.words[:2]))
 
 
 def was_read(wish: Wish, state: QAState) -> bool:
@@ -83,12 +82,9 @@ def _answer(state: QAState, kept: Sequence[Wish], presumed: set[Wish], rng: rand
     return f"<answer> {' '.join(parts)} </answer>"
 
 
-CALL_BEGIN, CALL_END = '{"name":"search","arguments":{"query":"', '"}}'
-
-
 def words() -> list[str]:
     values = [value_word(aspect, value) for aspect in ASPECTS for value in aspect.values]
-    prompts = ["question", ":", ".", INVALID, NOTHING, CALL_BEGIN, CALL_END]
+    prompts = ["question", ":", ".", INVALID, NOTHING, call_begin("search", "query"), CALL_END]
     return [*prompts, *(town.lower() for town in TOWNS), *(aspect.name for aspect in ASPECTS), *values]
 
 

@@ -21,12 +21,13 @@ from rl_agents.envs.long_form_qa import SPEC, LongFormQAOptions
 from rl_agents.envs.long_form_qa.tasks import Task, almanac_store, find_task, own_questions, task_ids
 from rl_agents.envs.options import RetrieverKeys, part_of
 from rl_agents.envs.stateful import COMPACT_ANSWER_NOW, StepResult, observations
-from rl_agents.envs.tool_turns import ToolEnv, ToolResponse, text_tool
+from rl_agents.envs.tool_turns import ToolEnv, text_tool
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage, PassageStore
 from rl_agents.rewards.grounding import conciseness, grounded_share, sentences, stated_share
 from rl_agents.rewards.judges import make_judge
 from rl_agents.rewards.reading import Reading
+from rl_agents.tools.calls import Response
 from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolResult, render_results
 
 MAX_TITLE, MAX_TEXT = 300, 2000
@@ -164,7 +165,7 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
         text = INVALID if self._compact else _MALFORMED.format(problem=problem)
         return self._end_malformed(state, text, query="")
 
-    def _call(self, state: QAState, turn: ToolResponse) -> StepResult:
+    def _call(self, state: QAState, response: Response) -> StepResult:
         read = list(state.read)
 
         def search(arguments: Mapping[str, Any]) -> str:
@@ -176,7 +177,7 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
                 return " ".join(shown) or NOTHING
             return "\n\n".join(f"[{number}] {text}" for number, text in enumerate(shown, start=1)) or NOTHING_FOUND
 
-        results = Toolbox([BoundTool(SEARCH, search)], MAX_CALLS).execute(turn.response)
+        results = Toolbox([BoundTool(SEARCH, search)], MAX_CALLS).execute(response)
         new = replace(state, read=tuple(read), searches=state.searches + sum(result.ok for result in results))
         queries = [str(result.call.arguments["query"]) for result in results if result.ok and result.call]
         valid = all(result.fits for result in results)

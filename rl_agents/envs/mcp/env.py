@@ -21,8 +21,9 @@ from rl_agents.envs.mcp.tasks import load_tasks, task_ids
 from rl_agents.envs.multihop_qa.questions import Question, exact_match, f1
 from rl_agents.envs.multihop_qa.tasks import from_kept
 from rl_agents.envs.stateful import StepResult, observations
-from rl_agents.envs.tool_turns import ToolEnv, ToolResponse
+from rl_agents.envs.tool_turns import ToolEnv
 from rl_agents.errors import InputError, unknown
+from rl_agents.tools.calls import Response
 from rl_agents.tools.mcp_client import McpClient, McpTool
 from rl_agents.tools.mcp_servers import read_servers
 from rl_agents.tools.toolbox import BoundTool, Toolbox, render_results
@@ -171,8 +172,8 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
         if connection is not None:
             connection.close()
 
-    async def _call(self, state: ToolState, turn: ToolResponse) -> StepResult:
-        results = await (await self._open_toolbox()).run(turn.response)
+    async def _call(self, state: ToolState, response: Response) -> StepResult:
+        results = await (await self._open_toolbox()).run(response)
         ran = [result for result in results if result.fits]
         seen = state.seen | {f"{result.call}\n{result.content}" for result in ran}
         failed = sum(not result.ok for result in ran)

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
+from rl_agents.envs.demonstrations import CALL_END, Act, ScriptedPlayer, call_begin, compact_call, word_starter
 from rl_agents.envs.multihop_qa import SPEC
 from rl_agents.envs.multihop_qa.env import (
     COMPACT_ANSWER_NOW,
@@ -79,8 +79,6 @@ EXPERT = ScriptedPlayer(MultihopQAEnv, _expert, fixed={})
 
 
 QUESTIONS = "small"
-#: The words before and after the query of a call in the compact style.
-CALL_BEGIN, CALL_END = '{"name":"search","arguments":{"query":"', '"}}'
 
 Triple = tuple[str, str, str]
 
@@ -181,7 +179,7 @@ def _triples(observation: str) -> list[Triple]:
 
 
 def _search(queries: Sequence[str]) -> str:
-    return " ".join(f"<tool_call> {CALL_BEGIN} {query} {CALL_END} </tool_call>" for query in queries)
+    return " ".join(compact_call(SEARCH.name, "query", query) for query in queries)
 
 
 def _answer(word: str) -> str:
@@ -196,7 +194,7 @@ def words() -> list[str]:
     forms = ["first", "?", ";", "nothing", "invalid", "error:", "correct", "wrong", COMPACT_ANSWER_NOW]
     relations = [*(relation.name for relation in RELATIONS), *(aside for aside, *_ in ASIDES)]
     names = [name for pool in SIZES[QUESTIONS].names.values() for name in pool]
-    return list(dict.fromkeys([*forms, CALL_BEGIN, CALL_END, *relations, *names]))
+    return list(dict.fromkeys([*forms, call_begin(SEARCH.name, "query"), CALL_END, *relations, *names]))
 
 
 def compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:

@@ -20,8 +20,9 @@ from rl_agents.envs.multihop_qa.questions import exact_match, f1
 from rl_agents.envs.multihop_qa.tasks import Task, find_source, task_ids
 from rl_agents.envs.options import RetrieverKeys, part_of
 from rl_agents.envs.stateful import StepResult, observations
-from rl_agents.envs.tool_turns import ToolEnv, ToolResponse, text_tool
+from rl_agents.envs.tool_turns import ToolEnv, text_tool
 from rl_agents.retrieval.passages import Passage
+from rl_agents.tools.calls import Response
 from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolResult, render_results
 
 MAX_QUERY_CHARACTERS = 500
@@ -206,8 +207,8 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
         observation = "correct" if new.exact == 1.0 else "wrong"
         return self._end_turn(new, observation, reward, valid=True, progress=progress, terminated=True)
 
-    def _call(self, state: EpisodeState, turn: ToolResponse) -> StepResult:
-        results, queries, found = self._run(state, turn)
+    def _call(self, state: EpisodeState, response: Response) -> StepResult:
+        results, queries, found = self._run(state, response)
         problems = [result.content for result in results if not result.ok]
         new = replace(
             state,
@@ -222,7 +223,7 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
         text = render_results(results) if self._compact else self._next_turn(render_results(results), state)
         return self._end_turn(new, text, valid=not problems, progress=progress, query=" ; ".join(queries) or None)
 
-    def _run(self, state: EpisodeState, turn: ToolResponse) -> tuple[list[ToolResult], list[str], list[str]]:
+    def _run(self, state: EpisodeState, response: Response) -> tuple[list[ToolResult], list[str], list[str]]:
         """Run the calls of a turn; return their results, the queries, and the ids of the found passages."""
         retriever = self._retrieval.over(state.task.store)
         queries: list[str] = []
@@ -236,7 +237,7 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
             return result_text([hit.passage for hit in hits], shown, self.options.prompt)
 
         toolbox = Toolbox([BoundTool(SEARCH, search)], MAX_CALLS)
-        return toolbox.execute(turn.response), queries, list(found)
+        return toolbox.execute(response), queries, list(found)
 
     def _report(self, state: EpisodeState) -> dict[str, Any]:
         question = state.task.question

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
+from rl_agents.envs.demonstrations import CALL_END, Act, ScriptedPlayer, call_begin, compact_call, word_starter
 from rl_agents.envs.paper_search.env import BAD_CALL, BAD_TURN, DONE, FIND, NEXT, NOTHING, REASONS, PaperSearchEnv
 from rl_agents.envs.paper_search.generated import SMALL_JARGON, SMALL_METHODS, SMALL_SUBJECTS, small_ids
 from rl_agents.envs.paper_search.state import EXPAND, SEARCH, THRESHOLD, SearchState, query_key
@@ -41,21 +41,9 @@ def written(calls: Iterable[Call], compact: bool) -> str:
     """Write calls as the agent does; in the compact style, with the words of the warm-start model."""
     if not compact:
         return write_response("", [ToolCall(kind, {_ARGUMENTS[kind]: argument}) for kind, argument in calls])
-    parts = (f"<tool_call> {opening(kind)} {argument} {CLOSING} </tool_call>" for kind, argument in calls)
-    return " ".join(parts)
+    return " ".join(compact_call(kind, _ARGUMENTS[kind], argument) for kind, argument in calls)
 
 
-def opening(kind: str) -> str:
-    """Return the text before the argument of a call in the compact style, which is one word.
-
-    >>> opening("expand")
-    '{"name":"expand","arguments":{"paper_id":"'
-    """
-    return f'{{"name":"{kind}","arguments":{{"{_ARGUMENTS[kind]}":"'
-
-
-#: The word after the argument.
-CLOSING = '"}}'
 _ARGUMENTS = {SEARCH: "query", EXPAND: "paper_id"}
 
 
@@ -152,7 +140,8 @@ def words() -> list[str]:
     """Return the vocabulary of prompts, calls, titles and ids."""
     prompts = [FIND, NEXT, NOTHING, DONE, SEARCH, EXPAND, BAD_TURN, BAD_CALL, *REASONS]
     titles = [*SMALL_SUBJECTS, *SMALL_METHODS, *SMALL_JARGON]
-    return [*prompts, opening(SEARCH), opening(EXPAND), CLOSING, *titles, *small_ids()]
+    calls = [*(call_begin(*call) for call in _ARGUMENTS.items()), CALL_END]
+    return [*prompts, *calls, *titles, *small_ids()]
 
 
 STARTER = word_starter(

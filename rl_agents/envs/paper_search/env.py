@@ -34,7 +34,8 @@ from rl_agents.envs.paper_search.state import (
 )
 from rl_agents.envs.paper_search.tasks import find_papers, task_ids
 from rl_agents.envs.stateful import StepResult, observations
-from rl_agents.envs.tool_turns import ToolEnv, ToolResponse, text_tool
+from rl_agents.envs.tool_turns import ToolEnv, text_tool
+from rl_agents.tools.calls import Response
 from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolError, ToolResult, render_results
 
 MAX_TITLE, MAX_SHOWN_QUERY = 200, 200
@@ -144,11 +145,11 @@ class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
         """Return StepPO's prompt, which is rebuilt at every step from the pool and all actions so far."""
         return self._situation(self.last_state)
 
-    async def _call(self, state: SearchState, parsed: ToolResponse) -> StepResult:
+    async def _call(self, state: SearchState, response: Response) -> StepResult:
         library = self._papers.library(state.task.task_id, self._retrieval)
         turn = CallRunner(state, library, self._selector, self.options)
-        calls = parsed.response.calls[: self.options.max_calls]
-        results = await self._toolbox(turn).run(parsed.response)
+        calls = response.calls[: self.options.max_calls]
+        results = await self._toolbox(turn).run(response)
         unfit = len(calls) - turn.ran
         new = replace(turn.state, malformed=turn.state.malformed + unfit)
         query = " ".join(str(value) for call in calls for value in call.arguments.values())
