@@ -23,7 +23,8 @@ from rl_agents.envs.panels import ids_digest, shuffled_ids
 from rl_agents.envs.paper_search import tasks as papers
 from rl_agents.envs.preference_estimation import tasks as preferences
 from rl_agents.envs.situation_puzzles import tasks as puzzles
-from rl_agents.envs.webshop.tasks import find_goal, local_shop
+from rl_agents.envs.webshop import WebShopOptions
+from rl_agents.envs.webshop import tasks as shopping
 from rl_agents.errors import InputError
 
 ENVS = Path(panels.__file__).parent
@@ -156,11 +157,11 @@ def test_paper_search() -> None:
 def test_webshop() -> None:
     panel = stored("webshop")
     for name in ("generated", "small"):
-        shop = local_shop(name)
+        store, options = shopping.local_store(name), WebShopOptions(catalogue=name)
         for part in ("train", "test"):
-            ids = shop.task_ids(part, "human")
+            ids = shopping.task_ids(part, options)
             assert panel["sizes"][f"{name}/{part}"] == len(ids)
-            assert panel["sha256"][f"{name}/{part}"] == ids_digest(f"{i}: {find_goal(shop.store, i)}" for i in ids)
+            assert panel["sha256"][f"{name}/{part}"] == ids_digest(f"{i}: {shopping.find_goal(store, i)}" for i in ids)
 
 
 def circuit(name: str) -> Any:
@@ -174,7 +175,7 @@ def preference(name: str) -> Any:
 
 
 def request(name: str) -> Any:
-    goal = find_goal(local_shop("small").store, name)
+    goal = shopping.find_goal(shopping.local_store("small"), name)
     return goal.instruction, goal.price_upper
 
 

@@ -21,7 +21,7 @@ from rl_agents.envs.webshop.pages import Move, State, act, view
 from rl_agents.envs.webshop.prompts import MAX_PAGE, problem_text, read_command, window
 from rl_agents.envs.webshop.records import Entry, Instruction, goal_at, goal_count, product_from_record
 from rl_agents.envs.webshop.store import Store
-from rl_agents.envs.webshop.tasks import Shop, local_shop
+from rl_agents.envs.webshop.tasks import local_store
 from rl_agents.errors import InputError
 
 play = with_keywords("webshop", demonstrations.EXPERT.play)
@@ -40,43 +40,43 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def shop(cache: None) -> Shop:
-    return local_shop("small")
+def shop(cache: None) -> Store:
+    return local_store("small")
 
 
-def moved(shop: Shop, state: State, *commands: str) -> Move:
-    goal = tasks.find_goal(shop.store, TASK)
+def moved(shop: Store, state: State, *commands: str) -> Move:
+    goal = tasks.find_goal(shop, TASK)
     move = Move(state)
     for command in commands:
-        move = act(shop.store, goal, move.state, command)
+        move = act(shop, goal, move.state, command)
     return move
 
 
-def test_the_way_through_the_shop(shop: Shop) -> None:
+def test_the_way_through_the_shop(shop: Store) -> None:
     state = State()
-    assert view(shop.store, state).actions == ("search[<your query>]",)
+    assert view(shop, state).actions == ("search[<your query>]",)
     state = moved(shop, state, "search[kettle blue]").state
-    page = view(shop.store, state)
+    page = view(shop, state)
     assert page.texts[:3] == ("Back to Search", "Page 1 (Total results: 50)", "Next >")
     assert (page.actions[:2], len(page.items)) == (("click[back to search]", "click[next >]"), 10)
     second = moved(shop, state, "click[next >]").state
-    assert view(shop.store, second).texts[1:4] == ("Page 2 (Total results: 50)", "< Prev", "Next >")
-    assert not {hit.asin for hit in view(shop.store, second).items} & {hit.asin for hit in page.items}
+    assert view(shop, second).texts[1:4] == ("Page 2 (Total results: 50)", "< Prev", "Next >")
+    assert not {hit.asin for hit in view(shop, second).items} & {hit.asin for hit in page.items}
     assert moved(shop, second, "click[< Prev]").state == state
     last = moved(shop, state, *["click[Next >]"] * 4).state
-    assert "click[next >]" not in view(shop.store, last).actions
+    assert "click[next >]" not in view(shop, last).actions
     assert moved(shop, last, "click[Next >]").problem == pages.NOT_ON_PAGE
-    item = moved(shop, second, f"click[{view(shop.store, second).items[3].asin}]").state
+    item = moved(shop, second, f"click[{view(shop, second).items[3].asin}]").state
     assert moved(shop, item, "click[< prev]").state == second, "back to the page of results that it came from"
     for detail in pages.DETAILS:
         below = moved(shop, item, f"click[{detail}]").state
-        assert view(shop.store, below).actions == ("click[back to search]", "click[< prev]")
+        assert view(shop, below).actions == ("click[back to search]", "click[< prev]")
         assert moved(shop, below, "click[< prev]").state == item == moved(shop, below, "click[back to item]").state
         assert moved(shop, below, "click[buy now]").problem == pages.NOT_ON_PAGE
     assert moved(shop, item, "click[back to search]").state == State()
 
 
-def test_options_are_kept_until_the_product_is_left(shop: Shop) -> None:
+def test_options_are_kept_until_the_product_is_left(shop: Store) -> None:
     product = next(entry.product for entry, _ in generated.small_entries() if "size" in entry.product.options)
     item = State(pages.ITEM, "x", 1, product.asin)
     red, blue = product.options["color"][:2]
@@ -86,7 +86,7 @@ def test_options_are_kept_until_the_product_is_left(shop: Shop) -> None:
     assert moved(shop, chosen, "click[< prev]").state.chosen == ()
 
 
-def test_what_cannot_be_done_is_named(shop: Shop) -> None:
+def test_what_cannot_be_done_is_named(shop: Store) -> None:
     results = moved(shop, State(), "search[kettle]").state
     for state, command, problem in (
         (State(), "search[ ]", pages.EMPTY_QUERY),
@@ -103,18 +103,18 @@ def test_what_cannot_be_done_is_named(shop: Shop) -> None:
         assert (move.problem, move.state) == (problem, state)
 
 
-def test_everything_that_is_offered_can_be_done(shop: Shop) -> None:
+def test_everything_that_is_offered_can_be_done(shop: Store) -> None:
     rng = random.Random(0)
     state = State()
     for _ in range(600):
-        actions = view(shop.store, state).actions
+        actions = view(shop, state).actions
         command = rng.choice(actions).replace("<your query>", rng.choice(["red mug", "soft", "zzz", "rustic hat blue"]))
         move = moved(shop, state, command)
         assert not move.problem, (state, command)
         state = State() if move.score else move.state
 
 
-def test_splits_of_generated_and_official_goals(shop: Shop) -> None:
+def test_splits_of_generated_and_official_goals(shop: Store) -> None:
     train, test = (base.task_ids("webshop", split, {"catalogue": "small"}) for split in ("train", "test"))
     assert (len(train), len(test), set(train) & set(test)) == (465, 120, set())
 
@@ -126,7 +126,7 @@ def test_splits_of_generated_and_official_goals(shop: Shop) -> None:
     assert ids(12_087, "train")[0] == "human/00500"
     assert (len(ids(1000, "train")), len(ids(1000, "test"))) == (800, 200)
     with pytest.raises(InputError, match=r"no synthetic goals; env\.goals=human has some"):
-        shop.task_ids("test", "synthetic")
+        tasks.split_ids(shop, "test", "synthetic", True)
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_splits_of_generated_and_official_goals(shop: Shop) -> None:
         ("steppo", '<tool_call>{"name": "env_step", "arguments": {}}</tool_call>', "", "bad-call"),
     ],
 )
-def test_responses(shop: Shop, style: str, response: str, command: str, problem: str) -> None:
-    read = read_command(response, shop.begin(tasks.find_goal(shop.store, TASK)).page, style)
+def test_responses(shop: Store, style: str, response: str, command: str, problem: str) -> None:
+    read = read_command(response, tasks.reply(shop, tasks.find_goal(shop, TASK), Move(State())).page, style)
     assert (read.command, read.problem) == (command, problem)
     assert bool(problem_text(read, problem, style)) == bool(problem)
 
@@ -181,14 +181,14 @@ def test_the_prompt_of_steppo() -> None:
     assert back[4]["valid"] and "Buy Now" in back[0]
 
 
-def test_compact_pages_name_products_by_place_and_long_ones_are_cut(shop: Shop) -> None:
+def test_compact_pages_name_products_by_place_and_long_ones_are_cut(shop: Store) -> None:
     env = started(prompt="compact")
     seen, _, _, _, _ = env.step("search[ lightweight elegant kettle ]")
     assert seen.startswith("page results 1 1 lightweight elegant kettle ")
     third = env.snapshot().turn.page.items[2].asin
     assert env.step("click[ 3 ]")[4]["valid"] and env.snapshot().turn.state.asin == third
     assert env.step("click[ 3 ]")[0].startswith("invalid not-on-page page item ")
-    turn = shop.begin(tasks.find_goal(shop.store, TASK))
+    turn = tasks.reply(shop, tasks.find_goal(shop, TASK), Move(State()))
     page = replace(turn.page, texts=("x" * 100_000,), actions=tuple(f"click[{n}]" for n in range(50_000)))
     for style in ("3spo", "steppo"):
         assert len(window(replace(turn, page=page), style, "", (), 0)) < 2 * MAX_PAGE + 3000
@@ -202,7 +202,7 @@ def test_the_expert_reaches_one(style: str) -> None:
 
 
 def test_rewards() -> None:
-    env, asin = started(), tasks.find_goal(local_shop("small").store, TASK).asin
+    env, asin = started(), tasks.find_goal(local_store("small"), TASK).asin
     for command in ("search[lightweight elegant kettle]", f"click[{asin}]", " Click[ Buy   Now ]"):
         _, reward, terminated, _, info = env.step(in_style(command, "3spo"))
     assert (reward, terminated, info["success"]) == (pytest.approx(3 / 5), True, False)

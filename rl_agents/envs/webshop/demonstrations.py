@@ -24,7 +24,7 @@ from rl_agents.envs.webshop.prompts import COMPACT_PROBLEMS, ENV_STEP
 from rl_agents.envs.webshop.records import Goal, Product
 from rl_agents.envs.webshop.reward import similar
 from rl_agents.envs.webshop.store import HITS, Store
-from rl_agents.envs.webshop.tasks import find_goal, local_shop
+from rl_agents.envs.webshop.tasks import find_goal, local_store
 from rl_agents.tools.calls import ToolCall, write_response
 
 
@@ -72,7 +72,7 @@ def in_style(command: str, style: str) -> str:
 
 
 def _expert(env: WebShopEnv, rng: random.Random, habits: Any) -> Act:
-    store, style = local_shop(env.options.catalogue).store, env.options.prompt
+    store, style = local_store(env.options.catalogue), env.options.prompt
     goal = find_goal(store, env.state.task_id)
     return lambda observation, hurried: in_style(expert_command(store, goal, env.state), style)
 
@@ -108,7 +108,7 @@ def _begin(env: WebShopEnv, rng: random.Random, habits: Habits) -> Act:
     """Shop in the small catalog and the compact style; elsewhere the expert shops."""
     if (env.options.catalogue, env.options.prompt) != (CATALOGUE, "compact"):
         return _expert(env, rng, habits)
-    store = local_shop(CATALOGUE).store
+    store = local_store(CATALOGUE)
     goal = find_goal(store, env.state.task_id)
     return lambda observation, hurried: _action(store, goal, env.state, rng, habits)
 

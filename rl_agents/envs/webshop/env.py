@@ -10,8 +10,8 @@ from typing import Any
 
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.webshop import SPEC, WebShopOptions, prompts
-from rl_agents.envs.webshop.pages import MAX_ACTION
-from rl_agents.envs.webshop.tasks import ShopReply, find_goal, local_shop, task_ids
+from rl_agents.envs.webshop.pages import MAX_ACTION, Move, State, act
+from rl_agents.envs.webshop.tasks import ShopReply, find_goal, local_store, reply, task_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
 
     def __init__(self, options: WebShopOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
-        self._shop = local_shop(self.options.catalogue)
+        self._store = local_store(self.options.catalogue)
 
     def _begin(self, task_id: str) -> tuple[str, EpisodeState]:
-        turn = self._shop.begin(find_goal(self._shop.store, task_id))
+        turn = reply(self._store, find_goal(self._store, task_id), Move(State()))
         return prompts.first_observation(turn, self.options.prompt), EpisodeState(task_id, turn)
 
     def step(self, action: str) -> StepResult:
@@ -64,7 +64,8 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         if read.problem:
             turn = replace(state.turn, problem=read.problem)
         else:
-            turn = self._shop.act(state.turn.goal, state.turn.state, read.command[:MAX_ACTION])
+            goal = state.turn.goal
+            turn = reply(self._store, goal, act(self._store, goal, state.turn.state, read.command[:MAX_ACTION]))
         problem = prompts.problem_text(read, turn.problem, self.options.prompt)
         searched = state.turn.page.kind == "search" and not problem
         new = replace(

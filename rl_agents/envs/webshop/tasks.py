@@ -19,7 +19,7 @@ from functools import lru_cache
 from rl_agents.envs.panels import shuffled_ids, without_tests
 from rl_agents.envs.webshop import WebShopOptions
 from rl_agents.envs.webshop.catalogue import find_catalogue
-from rl_agents.envs.webshop.pages import Move, Page, State, act, view
+from rl_agents.envs.webshop.pages import Move, Page, view
 from rl_agents.envs.webshop.records import Goal
 from rl_agents.envs.webshop.store import GOAL_KINDS, Store
 from rl_agents.errors import InputError
@@ -94,36 +94,20 @@ class ShopReply(Move):
     page: Page
 
 
-class Shop:
-    """The store of a catalog, shared by all sessions. The environment keeps a session's state.
+def reply(store: Store, goal: Goal, move: Move) -> ShopReply:
+    return ShopReply(move.state, move.problem, move.score, goal=goal, page=view(store, move.state))
+
+
+@lru_cache(maxsize=8)
+def local_store(catalogue: str) -> Store:
+    """Return the store of a catalog, which all sessions of the process share.
 
     Raises:
         InputError: the catalog cannot be found or read.
     """
-
-    def __init__(self, catalogue: str) -> None:
-        source = find_catalogue(catalogue)
-        self.generated = source.generated
-        self.store = Store(source.ensure_store())
-
-    def task_ids(self, split: str, kind: str) -> list[str]:
-        """Return the tasks of a split; see `split_ids`."""
-        return split_ids(self.store, split, kind, self.generated)
-
-    def begin(self, goal: Goal) -> ShopReply:
-        return self._reply(goal, Move(State()))
-
-    def act(self, goal: Goal, state: State, command: str) -> ShopReply:
-        """Apply ``search[...]`` or ``click[...]``."""
-        return self._reply(goal, act(self.store, goal, state, command))
-
-    def _reply(self, goal: Goal, move: Move) -> ShopReply:
-        return ShopReply(move.state, move.problem, move.score, goal=goal, page=view(self.store, move.state))
-
-
-#: The shops of a process, by catalog.
-local_shop = lru_cache(maxsize=8)(Shop)
+    return Store(find_catalogue(catalogue).ensure_store())
 
 
 def task_ids(split: str, options: WebShopOptions) -> list[str]:
-    return local_shop(options.catalogue).task_ids(split, options.goals)
+    generated = find_catalogue(options.catalogue).generated
+    return split_ids(local_store(options.catalogue), split, options.goals, generated)
