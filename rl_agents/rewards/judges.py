@@ -22,7 +22,7 @@ from rl_agents.background import wait
 from rl_agents.errors import InputError, described, number_from, unknown
 from rl_agents.rewards.grounding import conciseness, grounded_share, stated_share
 from rl_agents.rewards.reading import Reading
-from rl_agents.rewards.wording import normalize_answer
+from rl_agents.rewards.wording import normalized
 from rl_agents.tools.thoughts import read_thoughts
 from rl_agents.web.model_server import SHOWN, ModelServer, ServerError
 
@@ -179,8 +179,8 @@ class RuleJudge:
     async def verdict(self, reading: Reading) -> float:
         if reading.points:
             return float(grounded_share(reading.answer, reading.evidence) == 1.0)
-        answer = normalize_answer(reading.answer)
-        references = map(normalize_answer, reading.references)
+        answer = normalized(reading.answer).split()
+        references = [normalized(reference).split() for reference in reading.references]
         return float(any(len(answer) <= len(r) + SURPLUS_WORDS and _contains(answer, r) for r in references))
 
     async def complete(self, reading: Reading) -> float:

@@ -22,7 +22,7 @@ from rl_agents.data.tree import last_word
 from rl_agents.errors import InputError
 from rl_agents.rewards.judges import Judge, JudgeError, make_judge
 from rl_agents.rewards.reading import Reading, read_episode
-from rl_agents.rewards.wording import normalize_answer
+from rl_agents.rewards.wording import normalized
 
 
 def process_reward(calls_parsed: Sequence[bool], answer_parsed: bool, *, require_tool_call: bool = False) -> float:
@@ -101,15 +101,15 @@ def short_form_bleu(prediction: str, references: str | Sequence[str]) -> float:
     the clipped n-gram precision, BP = 1 if c > r, else exp(1 - r/c).
 
     Args:
-        prediction: the answer, to be normalized by `normalize_answer`.
+        prediction: the answer, to be normalized by `normalized`.
         references: one or several accepted answers.
 
     Returns:
         A number in [0, 1]; 0 for an empty prediction, or if an order has no overlap: no smoothing, as in the paper.
     """
     answers = [references] if isinstance(references, str) else references
-    words = normalize_answer(prediction)
-    return max((_bleu(words, normalize_answer(answer)) for answer in answers), default=0.0)
+    words = normalized(prediction).split()
+    return max((_bleu(words, normalized(answer).split()) for answer in answers), default=0.0)
 
 
 def _bleu(candidate: list[str], reference: list[str]) -> float:

@@ -73,10 +73,16 @@ def _negates(word: str) -> bool:
     return word in NEGATIONS or (word.endswith("nt") and word[:-2] in FUNCTION_WORDS)
 
 
-ARTICLES = frozenset(("a", "an", "the"))
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def normalize_answer(text: str) -> list[str]:
-    """Return the words of an answer: lower case, punctuation and English articles removed, split at white space."""
-    letters = text.lower().translate(str.maketrans("", "", string.punctuation))
-    return [word for word in letters.split() if word not in ARTICLES]
+def normalized(answer: str) -> str:
+    """Return a short answer for comparisons: lower case, without ASCII punctuation and articles, blanks folded.
+
+    Source: SQuAD's normalization (Rajpurkar et al. 2016, section 6.1), which HotpotQA's evaluation uses too.
+
+    >>> normalized("The  Beatles' album, Help!")
+    'beatles album help'
+    """
+    return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split())

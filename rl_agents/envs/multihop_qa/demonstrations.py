@@ -32,9 +32,9 @@ from rl_agents.envs.multihop_qa.env import (
     EpisodeState,
     MultihopQAEnv,
 )
-from rl_agents.envs.multihop_qa.questions import normalize
 from rl_agents.envs.multihop_qa.world import ASIDES, RELATIONS, SIZES
 from rl_agents.envs.small_model import INIT_STD
+from rl_agents.rewards.wording import normalized
 from rl_agents.tools.calls import ToolCall, write_response
 
 
@@ -55,8 +55,8 @@ def _found(state: EpisodeState) -> bool:
     if question.supporting:
         return not state.missing
     read = (state.task.store.get(name) for name in state.seen)
-    texts = [normalize(f"{passage.title} {passage.text}") for passage in read]
-    return any(normalize(answer) in text for answer in question.answers for text in texts)
+    texts = [normalized(f"{passage.title} {passage.text}") for passage in read]
+    return any(normalized(answer) in text for answer in question.answers for text in texts)
 
 
 def _next_queries(state: EpisodeState) -> list[str]:

@@ -14,18 +14,14 @@ A plain record is a row of any table (`rl_agents.data.tables`):
 or ``golden_answers``; blank ones are dropped. Optional are ``id`` (by default the record's place from 1, of test
 questions after ``test-``), ``type``, ``passages`` and ``supporting`` (ids of the passages with the answer).
 
-Exact match and F1 are those of HotpotQA's official evaluation. Both compare normalized texts: lower case, without ASCII
-punctuation and the articles a, an and the, and with white space folded. 2WikiMultiHopQA, MuSiQue and the open-domain
-sets (NQ, TriviaQA, PopQA, Bamboogle) have the same scores.
-
-Source: Yang et al. (2018), HotpotQA, section 5.1; SQuAD's normalization (Rajpurkar et al. 2016, section 6.1).
+Exact match and F1 are those of HotpotQA's official evaluation (Yang et al. 2018, section 5.1). Both compare texts as
+`rl_agents.rewards.wording.normalized` returns them. 2WikiMultiHopQA, MuSiQue and the open-domain sets (NQ, TriviaQA,
+PopQA, Bamboogle) have the same scores.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
-import string
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,20 +31,10 @@ from typing import Any
 from rl_agents.data.tables import Table, object_of, open_table, text_of
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage
+from rl_agents.rewards.wording import normalized
 
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
 #: Answers without partial credit: a longer text with such a word is not half correct.
 _ALL_OR_NOTHING = frozenset(("yes", "no", "noanswer"))
-
-
-def normalize(answer: str) -> str:
-    """Return the text for comparisons.
-
-    >>> normalize("The  Beatles' album, Help!")
-    'beatles album help'
-    """
-    return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(answer: str, references: Sequence[str]) -> float:
@@ -61,7 +47,7 @@ def exact_match(answer: str, references: Sequence[str]) -> float:
 
 
 def _equal(answer: str, reference: str) -> bool:
-    said, wanted = normalize(answer), normalize(reference)
+    said, wanted = normalized(answer), normalized(reference)
     if said or wanted:
         return said == wanted
     return bool(answer.strip()) and answer.lower().split() == reference.lower().split()
@@ -73,7 +59,7 @@ def f1(answer: str, references: Sequence[str]) -> float:
     P is the share of the answer's words in the reference, and R the share of the reference's words in the answer, with
     repetitions. If one text is yes, no or noanswer, unequal texts have 0.
     """
-    return max((_f1(normalize(answer), normalize(reference)) for reference in references), default=0.0)
+    return max((_f1(normalized(answer), normalized(reference)) for reference in references), default=0.0)
 
 
 def _f1(answer: str, reference: str) -> float:
