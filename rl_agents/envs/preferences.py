@@ -98,8 +98,13 @@ def cosine(first: Sequence[float], second: Sequence[float]) -> float:
     return 0.0 if norms == 0 else sum(x * y for x, y in zip(first, second, strict=True)) / norms
 
 
-#: A smaller gain in similarity is a rounding error, as between an estimate and a multiple of it.
-LEAST_GAIN = 1e-9
+def progresses(before: float | None, after: float) -> bool:
+    """T3's rule for estimates: Sim(v_t, w) - Sim(v_t-1, w) > 0; the last one is closer to the hidden weights.
+
+    The first estimate is progress. An unchanged one or a multiple of it is a stall, so a gain below 1e-9 is a rounding
+    error.
+    """
+    return before is None or after > before + 1e-9
 
 
 def shown(level: int, levels: int) -> str:

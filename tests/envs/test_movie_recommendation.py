@@ -7,7 +7,6 @@ import pytest
 from environments import starts, with_keywords
 
 from rl_agents.envs.base import named_env
-from rl_agents.envs.movie_recommendation import env as rules
 from rl_agents.envs.movie_recommendation import tasks
 from rl_agents.envs.movie_recommendation.demonstrations import STARTER
 from rl_agents.envs.movie_recommendation.env import parse_action, read_question
@@ -34,13 +33,6 @@ def test_rules_by_hand() -> None:
     assert best_movies((0, 0, 1), [a, b, c]) == (b,)
     assert cosine((1, 0), (2, 0)) == 1.0 and cosine((0, 0), (1, 0)) == 0.0
     assert cosine((3, 4), (4, 3)) == pytest.approx(0.96)
-    truth = (10, 0)
-    away, near, exact = (0.5, 0.5), (0.5, 0.1), (1.0, 0.0)
-    assert rules.progresses([away], truth)
-    assert rules.progresses([away, near], truth) and rules.progresses([away, near, exact], truth)
-    assert not rules.progresses([near, away], truth)
-    assert not rules.progresses([near, near], truth)  # no gain is no progress
-    assert not rules.progresses([(0.1, 0.1, 0.1), (0.3, 0.3, 0.3)], (1, 1, 3))  # nor is a rounding error
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from rollout.scripted import fires_at
 from rl_agents.envs import base, preferences
 from rl_agents.envs.base import named_env
 from rl_agents.envs.preference_estimation import env as prompts
-from rl_agents.envs.preference_estimation import env as rules
 from rl_agents.envs.preference_estimation import tasks
 from rl_agents.envs.preferences import Movie, agreeing, cosine, preference, satisfaction
 from rl_agents.errors import InputError
@@ -46,10 +45,10 @@ def test_rules_by_hand() -> None:
     assert agreeing(weights, [(a, b, 0), (b, c, 0)]).tolist() == [[4, 4]]
     similarities = [None, 0.70, 0.72, 0.71, 0.69]
     pairs = itertools.pairwise(similarities)
-    progress = [rules.progresses(a, b) for a, b in pairs if b is not None]
+    progress = [preferences.progresses(a, b) for a, b in pairs if b is not None]
     assert fires_at(progress, base.env_spec("preference_estimation").progress_window) == 4
-    assert not rules.progresses(0.7, 0.7)
-    assert not rules.progresses(*(preferences.cosine([x] * 3, (1, 1, 3)) for x in (0.1, 0.3)))  # a rounding error
+    assert not preferences.progresses(0.7, 0.7)
+    assert not preferences.progresses(*(preferences.cosine([x] * 3, (1, 1, 3)) for x in (0.1, 0.3)))  # a rounding error
 
 
 def test_bad_options_are_named() -> None:

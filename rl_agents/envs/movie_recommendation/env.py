@@ -19,7 +19,7 @@ from typing import Any
 from rl_agents.envs import preferences
 from rl_agents.envs.movie_recommendation import SPEC, MovieRecommendationOptions
 from rl_agents.envs.movie_recommendation.tasks import Size, Task, find_task, task_ids
-from rl_agents.envs.preferences import Comparison, Levels, Movie, Question, Vector
+from rl_agents.envs.preferences import Comparison, Movie, Question
 from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations, read_tags
 
 _PAPER_FINAL = """\
@@ -111,28 +111,19 @@ def parse_action(response: str, task: Task, style: str, final: bool) -> TaggedAc
     return malformed(FINAL_TURN) if final else read_question(action.content, task, style)
 
 
-def progresses(estimates: Sequence[Vector], weights: Levels) -> bool:
-    """T3's rule: Sim(v_τ+1, v*) - Sim(v_τ, v*) > 0, the last estimate is closer to the hidden weights.
-
-    An unchanged estimate or a multiple of it is a stall, and the first one is progress.
-    """
-    similarities = [preferences.cosine(estimate, weights) for estimate in estimates[-2:]]
-    return len(similarities) < 2 or similarities[-1] > similarities[-2] + preferences.LEAST_GAIN
-
-
 @dataclass(frozen=True, slots=True)
 class SessionState:
     """The state of an episode. Immutable, so a snapshot is a reference.
 
     Attributes:
-        estimates: the agent's estimates of the weights, oldest first.
+        similarity: cosine of the last estimate with the hidden weights; None before the first.
         comparisons: all answered questions, with repetitions.
         final: the unseen movies are known, and the next turn must recommend one.
         chosen: the recommendation; empty before it.
     """
 
     task: Task
-    estimates: tuple[Vector, ...] = ()
+    similarity: float | None = None
     comparisons: tuple[Comparison, ...] = ()
     turns: int = 0
     final: bool = False
@@ -182,18 +173,20 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
         first, second = (state.task.seen[position] for position in (question.first, question.second))
         reply = preferences.preference(state.task.weights, first, second)
         known = preferences.comparison(question.first, question.second, reply)
-        new = replace(state, estimates=(*state.estimates, question.estimate), comparisons=(*state.comparisons, known))
+        similarity = preferences.cosine(question.estimate, state.task.weights)
+        new = replace(state, similarity=similarity, comparisons=(*state.comparisons, known))
         observation = reply_observation(state.task, question, reply, self.options.prompt)
-        progress = progresses(new.estimates, state.task.weights)
+        progress = preferences.progresses(state.similarity, similarity)
         query = f"Would you prefer {first.name} over {second.name}?"
         return self._end_turn(*self._before_last(new, observation), valid=True, progress=progress, query=query)
 
     def _answer(self, state: SessionState, content: str) -> StepResult:
         vector = None if state.final else preferences.read_vector(content, state.task.size.attributes)
         if vector is not None:
-            new = replace(state, estimates=(*state.estimates, vector), final=True)
+            similarity = preferences.cosine(vector, state.task.weights)
             observation = final_request(state.task, self.options.prompt)
-            progress = progresses(new.estimates, state.task.weights)
+            progress = preferences.progresses(state.similarity, similarity)
+            new = replace(state, similarity=similarity, final=True)
             return self._end_turn(new, observation, valid=True, progress=progress, query="")
         named = {movie_name(movie, state.task.size, self.options.prompt): movie.name for movie in state.task.unseen}
         new = replace(state, chosen=named.get(content, "no such movie"))
@@ -227,7 +220,7 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
             "metrics": {
                 "questions": len(state.comparisons),
                 "repeated_questions": len(state.comparisons) - len(known),
-                "similarity": preferences.cosine(state.estimates[-1], task.weights) if state.estimates else 0.0,
+                "similarity": state.similarity or 0.0,
                 "satisfaction": chosen / best if best else 0.0,
             },
         }

@@ -102,14 +102,6 @@ def reply_observation(task: Task, question: Question, reply: str, style: str) ->
     return f"The user's reply to your latest question: {reply}."
 
 
-def progresses(before: float | None, after: float) -> bool:
-    """T3's rule for PreferenceEstimation: Sim(v_t, w) - Sim(v_t-1, w) > 0.
-
-    The first estimate is progress, and an unchanged one or a multiple of it is a stall.
-    """
-    return before is None or after > before + preferences.LEAST_GAIN
-
-
 @dataclass(frozen=True, slots=True)
 class GameState:
     """The state of an episode. Immutable, so a snapshot is a reference.
@@ -173,7 +165,7 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
             known=tuple(sorted({*state.known, fact})),
             repeated_questions=state.repeated_questions + (fact in state.known),
         )
-        progress = progresses(state.similarity, similarity)
+        progress = preferences.progresses(state.similarity, similarity)
         query = question_text(task, question.first, question.second, self.options.prompt)
         observation = reply_observation(task, question, reply, self.options.prompt)
         return self._end_turn(new, observation, valid=True, progress=progress, query=query)
@@ -187,7 +179,7 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
             "correct" if success else "wrong",
             float(success),
             valid=True,
-            progress=progresses(state.similarity, similarity),
+            progress=preferences.progresses(state.similarity, similarity),
             terminated=True,
         )
 
