@@ -30,17 +30,13 @@ SEED = "alfworld-2025"
 KEPT_GAMES = 256
 
 
-def panel_file(size: str) -> Path:
-    return Path(__file__).with_name(f"panel_{size}.json")
-
-
 def generated_tasks(size: str, split: str) -> list[str]:
     """Return the task ids of ``train``, ``test_seen`` or ``test_unseen``.
 
     Raises:
         InputError: the panel file was changed.
     """
-    return panel_ids(panel_file(size), split)
+    return panel_ids(Path(__file__).with_name(f"panel_{size}.json"), split)
 
 
 @lru_cache(maxsize=4)

@@ -14,6 +14,7 @@ from rl_agents.envs.alfworld.generator import Entity, generated_file
 from rl_agents.envs.alfworld.native import NativeGame
 from rl_agents.envs.alfworld.scenes import SIZES
 from rl_agents.envs.alfworld.tasks import task_ids
+from rl_agents.envs.panels import panel_ids
 from rl_agents.errors import InputError
 
 
@@ -61,10 +62,10 @@ def test_bad_task_ids_are_refused_in_one_line(task: str, message: str) -> None:
     assert len(str(caught.value)) < 400
 
 
-def test_changed_panel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = json.loads(tasks_of.panel_file("small").read_text(encoding="utf-8"))
+def test_changed_panel_is_refused(tmp_path: Path) -> None:
+    changed = json.loads(Path(tasks_of.__file__).with_name("panel_small.json").read_text(encoding="utf-8"))
     changed["train"][0] = "small/pick/bathroom-4/99"
-    (tmp_path / "panel_small.json").write_text(json.dumps(changed), encoding="utf-8")
-    monkeypatch.setattr(tasks_of, "panel_file", lambda size: tmp_path / f"panel_{size}.json")
+    path = tmp_path / "panel_small.json"
+    path.write_text(json.dumps(changed), encoding="utf-8")
     with pytest.raises(InputError, match="do not match their sha256"):
-        tasks_of.generated_tasks("small", "train")
+        panel_ids(path, "train")
