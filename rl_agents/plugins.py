@@ -125,7 +125,7 @@ def claim(kind: str, name: str, known: Mapping[str, Any]) -> None:
         ORIGINS[kind, name] = origin
 
 
-def register(kind: str, known: dict[str, Entry], entry: Entry) -> None:
+def register(kind: str, known: dict[str, Any], entry: Any) -> None:
     """Add ``entry`` under its name; raises as `claim` does."""
     claim(kind, entry.name, known)
     known[entry.name] = entry
