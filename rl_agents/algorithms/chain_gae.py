@@ -196,8 +196,8 @@ class ChainCritic:
     def load_json(self, data: Mapping[str, Any]) -> None:
         """Replace everything by what `to_json` returned."""
         self.chain.load_json(data)
-        self.solved.load_json(data.get("solved", ()))
-        self.transitions.load_json(data.get("transitions", ()))
+        self.solved.load_json(data["solved"])
+        self.transitions.load_json(data["transitions"])
 
 
 def _corrections(

@@ -442,7 +442,7 @@ class StateStatistics:
     def load_json(self, data: Mapping[str, Any]) -> None:
         """Replace everything by what `to_json` returned."""
         self.finished, self.solved = int(data["finished"]), int(data["solved"])
-        self._square, self._updates = float(data.get("square", 0.0)), float(data.get("updates", 0.0))
+        self._square, self._updates = float(data["square"]), float(data["updates"])
         rows = zip(data["keys"], data["total"], data["successes"], strict=True)
         self._counts = {str(name): (float(total), float(wins)) for name, total, wins in rows}
         if self.chain is not None:

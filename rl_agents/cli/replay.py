@@ -116,7 +116,7 @@ def settings_of(folder: RunFolder, start: int, end: int) -> Settings:
         for event in reader.events():
             if found := event.facts.get(SETTINGS):  # the run began or resumed here: later iterations do not count
                 spans = [span for span in spans if span[0] < event.iteration]
-                spans.append((event.iteration, Settings.restored(found)))
+                spans.append((event.iteration, Settings.restored(found, folder.pool)))
     settings = [one for iteration, one in spans if iteration <= start][-1]
     for iteration, later in spans:
         for name in sorted(learner_keys(settings)) if start < iteration < end else ():

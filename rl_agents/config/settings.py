@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
 from rl_agents import plugins
 from rl_agents.config import sections
 from rl_agents.config.aliases import canonical, unknown_key
-from rl_agents.config.migration import migrated
 from rl_agents.config.options import Key, keys_of
 from rl_agents.errors import InputError
 
@@ -87,15 +87,19 @@ class Settings(
         return settings
 
     @classmethod
-    def restored(cls, data: Mapping[str, Any]) -> Self:
-        """Build from a run's config.yaml, which is complete: no later default replaces its values.
+    def restored(cls, data: Mapping[str, Any], file: Path | str = "config.yaml") -> Self:
+        """Build from what a run saved, which is complete: no later default replaces its values.
 
         Raises:
-            InputError: a value of an earlier version has no successor; unknown keys.
+            InputError: a key that this version does not have; the message names the file.
         """
-        settings = cls()
-        settings.set_defaults(migrated(data))
-        settings.complete = True
+        found, settings = canonical(data, note=False), cls()
+        settings.update({"plugins": found.get("plugins", [])})  # they declare keys, too
+        for name in found:
+            if name not in KEYS and not name.startswith("env."):
+                raise InputError(f"{file}: key '{name}': this version does not have it")
+        settings.update(found)
+        settings.explicit, settings.complete = set(), True
         return settings
 
     def update(self, data: Mapping[str, Any]) -> None:

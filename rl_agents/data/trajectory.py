@@ -67,9 +67,7 @@ class Step:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Step:
-        """Read a step; a ``weight``, which older versions wrote, is ignored."""
-        known = {name: value for name, value in data.items() if name != "weight"}
-        return cls(**{**known, "version_spans": tuple((v, count) for v, count in data.get("version_spans", ()))})
+        return cls(**{**data, "version_spans": tuple((v, count) for v, count in data["version_spans"])})
 
 
 @dataclass(slots=True)

@@ -27,7 +27,9 @@ from typing import Any
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.config.loading import load_config, yaml_text
+from rl_agents.config.options import keys_of
 from rl_agents.durable import read_json, replace_text
+from rl_agents.envs.base import ENVIRONMENTS
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import this_build
 from rl_agents.reporting.outputs import ERROR_LOG, check_writable
@@ -35,23 +37,6 @@ from rl_agents.reporting.outputs import ERROR_LOG, check_writable
 Record = dict[str, Any]
 
 _COMPLETE = re.compile(r"\d{6,}")
-
-
-#: Old prefix of metric tags -> current prefix.
-RENAMED_TAGS = {
-    "guard/": "collapse_monitor/",
-    "again/": "success_replay/",
-    "actor/engine_logprob_gap_": "rollout_corr/logprob_diff_",
-    "timing_s/guard": "timing_s/collapse_monitor",
-    "rollout/lag": "rollout/async_level",
-}
-
-
-def _current_tag(tag: str) -> str:
-    if not tag.startswith(tuple(RENAMED_TAGS)):
-        return tag
-    start = next(start for start in RENAMED_TAGS if tag.startswith(start))
-    return RENAMED_TAGS[start] + tag.removeprefix(start)
 
 
 class RunFolder:
@@ -163,7 +148,7 @@ class RunFolder:
             with contextlib.suppress(json.JSONDecodeError):
                 found = json.loads(line)
                 if isinstance(found, dict) and "iteration" in found:
-                    records.append({_current_tag(tag): value for tag, value in found.items()})
+                    records.append(found)
         return records
 
     def cut_after(self, iteration: int) -> None:
@@ -214,11 +199,14 @@ def restored_settings(config_file: Path) -> Settings:
     """Read the resolved configuration of a run; resolving it again changes nothing.
 
     Raises:
-        InputError: it is missing or invalid.
+        InputError: it is missing or invalid, or has a key that this version does not have.
     """
-    settings = Settings.restored(load_config(config_file))
+    settings = Settings.restored(load_config(config_file), config_file)
     if settings.algo not in ALGORITHMS:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
+    if settings.env in ENVIRONMENTS:
+        for name in settings.env_options.keys() - keys_of(ENVIRONMENTS[settings.env].options).keys():
+            raise InputError(f"{config_file}: key 'env.{name}': this version does not have it")
     return settings
 
 

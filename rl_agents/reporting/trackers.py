@@ -21,7 +21,6 @@ from typing import Any, Protocol
 from rl_agents import plugins
 from rl_agents.durable import read_json, replace_text
 from rl_agents.errors import InputError, place_of, unknown
-from rl_agents.reporting.run_folder import Record
 
 #: File in the run's folder with each tracker's id of the run, and the last logged iteration.
 STATE_FILE = "trackers.json"
@@ -143,7 +142,7 @@ class Trackers:
             self._thread = threading.Thread(target=self._tell, name="trackers", daemon=True)
             self._thread.start()
 
-    def write(self, record: Record, late: bool = False) -> None:
+    def write(self, record: Mapping[str, Any], late: bool = False) -> None:
         """Log the tagged numbers of a record to each tracker, unless it already has the iteration.
 
         Args:

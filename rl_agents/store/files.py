@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -30,18 +29,11 @@ def pool_file(place: Path | str) -> Path:
     Raises:
         InputError: there is no such file.
     """
-    refuse_address(place)
     path = Path(place)
     file = path / POOL_FILE if path.is_dir() else path
     if not file.exists():
         raise InputError(f"{file}: no such pool")
     return file.absolute()
-
-
-def refuse_address(place: Path | str) -> None:
-    """Raise InputError for the address of a database server, which is not shown since it may contain a password."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", str(place)):
-        raise InputError("a pool is a file or a run's folder, not the address of a server")
 
 
 def open_reading(path: Path) -> sqlite3.Connection:
@@ -58,7 +50,6 @@ def open_reading(path: Path) -> sqlite3.Connection:
     with _connected(path, address) as connection:
         if not _is_begun(connection, path):
             raise InputError(f"{path}: the pool is empty: its writer died before it began")
-        _refuse_decisions(connection, path)
         return connection
 
 
@@ -81,16 +72,6 @@ def open_writing(path: Path) -> sqlite3.Connection:
             header = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
             connection.executescript(f"BEGIN IMMEDIATE; {script()} {header} COMMIT;")
         return connection
-
-
-def _refuse_decisions(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise `InputError` if someone excluded or changed sessions with an earlier version: they would count again."""
-    known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'curation'").fetchone()
-    if known and (count := connection.execute("SELECT count(*) FROM curation").fetchone()[0]):
-        raise InputError(
-            f"{path}: contains {count} decisions about sessions, which this version does not apply; to read the "
-            f"sessions as recorded: sqlite3 {path} 'DELETE FROM curation'"
-        )
 
 
 def _is_begun(connection: sqlite3.Connection, path: Path) -> bool:
@@ -146,7 +127,6 @@ class Lock:
         Raises:
             InputError: another writer is active, or the folder is missing or cannot be written to.
         """
-        refuse_address(path)
         file = Path(f"{path}.lock")
         try:
             self._descriptor = os.open(file, os.O_CREAT | os.O_RDWR, PRIVATE)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,12 +25,12 @@ from safetensors.torch import load_file, save_file
 
 from rl_agents.algorithms.base import Memory
 from rl_agents.config import Settings
-from rl_agents.config.loading import load_config, yaml_text
-from rl_agents.config.migration import migrated
+from rl_agents.config.loading import yaml_text
 from rl_agents.config.options import keys_of
 from rl_agents.config.sections import ModelKeys
 from rl_agents.durable import flush, read_json
 from rl_agents.errors import InputError
+from rl_agents.reporting.run_folder import restored_settings
 from rl_agents.rollout.tree_search.explorer import Explorer, explorer_to_json, load_explorer
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Counters:
         left_out: tasks that are no longer sampled, with their causes.
         strikes: number of a task's own failures (`BadTasks`).
         deaths: number of env runners that died in a task.
-        pool: id of the run's trajectory store; empty: none or unknown; None: the run begins.
+        pool: id of the run's trajectory store; empty: none; None: the run begins.
         in_flight: versions that sampled the next iterations' batches (`rl_agents.orchestrator.rollout_buffer`), or a
             stream's groups (`rl_agents.orchestrator.streaming_rollouts`).
     """
@@ -95,14 +95,14 @@ def restore_run(
         InputError: no complete checkpoint, or one of another algorithm, environment or model.
     """
     state, saved = load_state(folder)
-    config = migrated(load_config(folder / "config.yaml"))
+    before = restored_settings(folder / "config.yaml")
     for name in ("algo", "env"):
-        if config[name] != getattr(settings, name):
-            raise InputError(f"{folder}: checkpoint of {name} {config[name]}, not {getattr(settings, name)}")
+        if (old := getattr(before, name)) != (new := getattr(settings, name)):
+            raise InputError(f"{folder}: checkpoint of {name} {old}, not {new}")
     try:
         learners.load_full_state(state)
     except Exception as error:
-        changed = [name for name in keys_of(ModelKeys) if config.get(name) != getattr(settings, name)]
+        changed = [name for name in keys_of(ModelKeys) if getattr(before, name) != getattr(settings, name)]
         if not changed:
             raise
         raise InputError(f"{folder}: its weights are those of a run with another {' and '.join(changed)}") from error
@@ -110,27 +110,18 @@ def restore_run(
         load_explorer(search, load_part(folder, SEARCH, "a search"))
     if memory is not None:
         memory.load_json(load_part(folder, MEMORY, settings.algo))
-    return _counters(saved, config, settings)
+    counters = Counters(**saved)
+    if not keeps_in_flight(before, settings):
+        counters.in_flight = []
+    return counters
 
 
-def _counters(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Settings) -> Counters:
-    """Read the counters; old checkpoints lack the last ones."""
-    iteration = int(saved["iteration"])
-    position = saved.get("task_position", iteration * int(config["tasks_per_iteration"]))
-    tasks = {name: saved.get(name, {}) for name in ("left_out", "strikes", "deaths")}
-    return Counters(
-        iteration, int(saved["policy_version"]), int(position), **tasks,
-        pool=saved.get("pool") or "", in_flight=_in_flight(saved, config, settings),
-    )  # fmt: skip
-
-
-def _in_flight(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Settings) -> list[int]:
-    """Read the batches in flight; none if a resumed run's other settings make them invalid or too old."""
-    same = bool(config.get("stream")) == settings.stream
-    if same and settings.stream:
-        width, bound = int(config["tasks_per_iteration"]), int(config["max_staleness"])
-        same = width == settings.tasks_per_iteration and bound <= settings.max_staleness
-    return [int(number) for number in saved.get("in_flight", ())] if same else []
+def keeps_in_flight(before: Settings, settings: Settings) -> bool:
+    """Return whether batches in flight count in a resumed run; other settings may make them invalid or too old."""
+    if not (before.stream and settings.stream):
+        return before.stream == settings.stream
+    same_width = before.tasks_per_iteration == settings.tasks_per_iteration
+    return same_width and before.max_staleness <= settings.max_staleness
 
 
 def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:

@@ -38,14 +38,13 @@ def settle_engine(settings: Settings) -> None:
     Raises:
         InputError: the requested engine is unknown or cannot run here.
     """
-    resumed = settings.complete and "engine" not in settings.explicit
     if settings.engine != "auto":
-        settings.engine_choice = f"engine {settings.engine}: as this run began" if resumed else settings.engine_choice
+        if settings.complete and "engine" not in settings.explicit:
+            settings.engine_choice = f"engine {settings.engine}: as this run began"
         return
-    # Runs of earlier versions used vLLM wherever it runs.
-    kind, reason = resolve_engine("auto") if resumed else choose_engine(settings)
-    settings.engine, settings.engine_choice = cast(Any, kind), reason
-    if kind == "torch" and not resumed:  # vLLM cannot run here: its keys have no effect, which is no mistake
+    kind, settings.engine_choice = choose_engine(settings)
+    settings.engine = cast(Any, kind)
+    if kind == "torch":  # vLLM cannot run here: its keys have no effect, which is no mistake
         settings.explicit -= ONLY_VLLM.keys()
 
 

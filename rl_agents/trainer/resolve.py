@@ -15,7 +15,6 @@ from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.chain_gae import ChainGaeKeys
 from rl_agents.chat.template import ChatOptions, load_tokenizer, make_context
 from rl_agents.config import Settings, validate
-from rl_agents.config.migration import todays_options
 from rl_agents.config.validation import check_room
 from rl_agents.durable import read_json
 from rl_agents.envs.base import (
@@ -181,8 +180,7 @@ def model_defaults(settings: Settings) -> Mapping[str, Any]:
     base = base_environment(settings.env, settings.env_options)
     if made_for["env"] not in (settings.env, base):
         return {}
-    own = todays_options({"env": made_for["env"], **made_for["settings"]})
-    del own["env"]
+    own = made_for["settings"]
     return own if made_for["env"] == settings.env else borrowed(own)
 
 
@@ -385,8 +383,7 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
     if not (settings.complete or settings.lengths or made_for.keys() >= set(KEYS)):
         lowest = min(filter(None, (limit, fixed)), default=None)
         fill_lengths(settings, context, settings.explicit | made_for.keys(), lowest)
-    if not settings.complete or "max_model_len" in settings.explicit:
-        check_context(settings, limit)
+    check_context(settings, limit)
     if fixed and settings.max_model_len > fixed:
         raise InputError(
             f"max_model_len={settings.max_model_len}: beyond {fixed} tokens the positions of model={settings.model} "

@@ -12,7 +12,6 @@ from rl_agents.algorithms import KEYS, Settings
 from rl_agents.config import load_recipe, parse_assignments
 from rl_agents.config.aliases import ALIASES, HINTS, RENAMED, canonical
 from rl_agents.config.loading import yaml_text
-from rl_agents.config.migration import migrated
 from rl_agents.config.options import Key, keys_of
 from rl_agents.envs.gymnasium_adapter import AdapterOptions
 from rl_agents.errors import InputError
@@ -26,18 +25,6 @@ def test_chosen_keys_win_over_the_starters_and_these_over_the_defaults() -> None
     plain, chosen = resolve(Settings()), resolve(Settings.from_dict({"lr": 1e-5}))
     assert plain.lr == 5e-4 and plain.env_options["prompt"] == "compact"
     assert chosen.lr == 1e-5 and chosen.max_model_len == plain.max_model_len
-
-
-def test_options_that_environments_had_are_left_out_of_older_configurations() -> None:
-    old = {"algo": "grpo", "env": "movie_recommendation", "env.malformed": "retry", "env.movement_window": 4}
-    small = {"env.attributes": 3, "env.seen": 5, "env.unseen": 4, "env.score_levels": 5, "env.weight_levels": 3}
-    options = Settings.restored({**old, **small, "env.sampling": "balanced"}).env_options
-    assert options["size"] == "small" and not options.keys() & {"malformed", "movement_window", "seen", "sampling"}
-    assert Settings.restored(old).env_options["size"] == "paper"
-    with pytest.raises(InputError, match=r"env\.malformed=end was removed"):
-        Settings.restored({**old, "env.malformed": "end"})
-    with pytest.raises(InputError, match="sessions of size"):
-        Settings.restored({**old, **small})
 
 
 def test_what_an_older_configuration_holds_in_vain_does_not_stop_it() -> None:
@@ -69,25 +56,13 @@ def test_settings_travel_to_actors_with_the_keys_of_all_algorithms() -> None:
     assert arrived == chosen and arrived.explicit == chosen.explicit and arrived.vspo_alpha == 3.0
 
 
-def test_an_old_config_may_hold_keys_that_are_gone() -> None:
-    old = {**Settings().to_dict(), "weight_transfer": "auto", "lr": 1e-5}
-    assert Settings.restored(old).lr == 1e-5
-    with pytest.raises(InputError, match="unknown key 'weight_transfer'"):
-        Settings.from_dict(old)
-    assert Settings.restored({**Settings().to_dict(), "kl_in_reward_estimator": "k1", "prs_smoothing": 0})
-    with pytest.raises(InputError, match="unknown key 'kl_in_reward_estimator': did you mean 'kl_in_reward_coef'"):
-        Settings.from_dict({"kl_in_reward_estimator": "k1"})
-    with pytest.raises(InputError, match=r"prs_smoothing=0\.1 was removed"):
-        Settings.restored({**Settings().to_dict(), "prs_smoothing": 0.1})
-    with pytest.raises(InputError, match=r"engine_quantization=fp8 was removed"):
-        Settings.restored({**Settings().to_dict(), "engine_quantization": "fp8"})
-
-
-@pytest.mark.parametrize("name", ["collapse_monitor", "guard"])
-def test_a_run_that_would_have_gone_back_is_warned(name: str) -> None:
-    assert Settings.restored({name: "restore"}).collapse_monitor == "warn"
-    with pytest.raises(InputError, match="collapse_monitor='restore': valid: warn, stop, off"):
-        Settings.from_dict({name: "restore"})
+@pytest.mark.parametrize("key", ["guard_z", "env.malformed"])
+def test_a_saved_key_that_this_version_does_not_have_is_named_with_its_file(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml_text({**Settings().to_dict(), key: 2}))
+    with pytest.raises(InputError) as refused:
+        restored_settings(file)
+    assert str(refused.value) == f"{file}: key '{key}': this version does not have it"
 
 
 def test_other_libraries_words_are_accepted_or_lead_to_keys_that_exist() -> None:
@@ -184,20 +159,6 @@ def test_text_keys_keep_their_characters_and_ambiguous_yaml_is_refused(tmp_path)
     recipe.write_text("on: 1\n1: 2\n")  # two keys by YAML 1.2, and none of a run's
     with pytest.raises(InputError, match="unknown key 'on'"):
         Settings.from_dict(load_recipe(str(recipe)))
-
-
-def test_a_search_of_before_its_running_deviation_cannot_go_on_and_other_runs_can() -> None:
-    before = {"reading": "learned", "sibling_norm": "update"}
-    with pytest.raises(InputError, match="earlier version's 3spo"):
-        Settings.restored({"algo": "3spo", **before})
-    assert Settings.restored({"algo": "grpo", **before}).sibling_norm == "running"
-
-
-def test_a_run_on_the_class_of_a_plugin_and_one_over_gloo_go_on() -> None:
-    before = {"algo": "grpo", "env": "own-lock", "env.instructions": "", "env.size": 3, "weight_transfer": "gloo"}
-    found = migrated(before)
-    assert "env.instructions" not in found and found["env.size"] == 3
-    assert "weight_transfer" not in found
 
 
 def test_a_complete_config_of_the_version_before_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

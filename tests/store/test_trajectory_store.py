@@ -227,23 +227,6 @@ def test_commits_reach_the_disk(tmp_path):
         assert pool._connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
-def test_a_pool_with_the_decisions_of_older_versions_is_refused_until_they_are_deleted(tmp_path):
-    with PoolWriter(tmp_path / "p") as pool:
-        pool.add(*session_records(dialogue(0), "0"))
-    with sqlite3.connect(tmp_path / "p") as connection:
-        connection.execute("CREATE TABLE curation (number INTEGER PRIMARY KEY, session TEXT NOT NULL, verdict TEXT)")
-        connection.execute("INSERT INTO curation VALUES (1, '0', 'exclude')")
-        connection.execute("CREATE VIEW current_curation AS SELECT * FROM curation")
-    with PoolWriter(tmp_path / "p") as pool:
-        pool.add(*session_records(dialogue(1), "1"))
-    with pytest.raises(InputError, match=r"contains 1 decisions .* 'DELETE FROM curation'"):
-        PoolReader(tmp_path / "p")
-    with sqlite3.connect(tmp_path / "p") as connection:
-        connection.execute("DELETE FROM curation")
-    with PoolReader(tmp_path / "p") as reader:
-        assert list(reader.trajectories()) == [dialogue(0), dialogue(1)]
-
-
 def damaged(path, how: str) -> None:
     if how == "garbage":
         path.write_bytes(b"no database at all " * 300)

@@ -17,7 +17,7 @@ def resolved(**keys: Any) -> Settings:
     return resolve(Settings.from_dict({"env": "guess_numbers", **keys}))
 
 
-def test_a_run_that_had_begun_with_them_can_go_on() -> None:
+def test_a_checkpoint_is_evaluated_with_any_nucleus() -> None:
     old = {**resolved(algo="grpo").to_dict(), "top_p": 0.95}
     assert resolve(Settings.restored(old)).top_p == 0.95
 

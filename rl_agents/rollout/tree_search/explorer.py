@@ -596,7 +596,7 @@ def load_explorer(explorer: Explorer, data: Mapping[str, Any]) -> None:
     explorer.overdraft = int(data["overdraft"])
     explorer.iteration = int(data["statistics"]["iteration"])
     explorer.states.load_json(data["statistics"])
-    explorer.versions.load_json(data.get("versions", {}))
+    explorer.versions.load_json(data["versions"])
     explorer.searches = [_search_from_json(search) for search in data["searches"]]
 
 
@@ -615,8 +615,7 @@ def _search_to_json(search: Search) -> dict[str, Any]:
 def _search_from_json(data: Mapping[str, Any]) -> Search:
     nodes: list[Node] = []
     for node in data["nodes"]:
-        chosen = data["marks"][node["place"]] if "marks" in data else node  # older checkpoints
-        nodes.append(_node_from_json(node, nodes, chosen))
+        nodes.append(_node_from_json(node, nodes))
     return Search(
         **{name: data[name] for name in PLAIN},
         current=None if data["current"] is None else nodes[data["current"]],
@@ -635,11 +634,11 @@ def _node_to_json(node: Node, number: Mapping[int, int]) -> dict[str, Any]:
     }
 
 
-def _node_from_json(data: Mapping[str, Any], earlier: Sequence[Node], chosen: Mapping[str, Any]) -> Node:
+def _node_from_json(data: Mapping[str, Any], earlier: Sequence[Node]) -> Node:
     answer = EnvReply(**data["answer"])
     if data["parent"] is None:
         node = Node.start(answer, data["key"])
     else:
         node = earlier[data["parent"]].after(Step.from_json(data["step"]), answer, data["key"])
-    node.score, node.rollouts = chosen["score"], chosen["rollouts"]
+    node.score, node.rollouts = data["score"], data["rollouts"]
     return node
