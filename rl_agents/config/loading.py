@@ -36,7 +36,7 @@ def parse_assignments(items: Iterable[str]) -> dict[str, Any]:
         if not equals or not name.strip():
             raise InputError(f"--set {item}: write it as key=value")
         try:
-            result[name.strip()] = _read(text) if text else ""
+            result[name.strip()] = yaml.load(text, _Loader) if text else ""
         except (yaml.YAMLError, ValueError, RecursionError) as error:  # `!!int x` is a ValueError
             problem = error.problem if isinstance(error, yaml.constructor.ConstructorError) else ""
             raise InputError(f"--set {item}: the value is not valid YAML{problem and f': {problem}'}") from None
@@ -101,9 +101,16 @@ class _Loader(yaml.SafeLoader):
             seen.add(key)
         return super().construct_mapping(node, deep)
 
-    def construct_yaml_int(self, node: Any) -> int:
+    def construct_int(self, node: Any) -> int:
         text = self.construct_scalar(node)
-        return int(text, 0 if text[:2] in ("0o", "0x") else 10)
+        number = _WrittenInt(text, 0 if text[:2] in ("0o", "0x") else 10)
+        number.text = text
+        return number if str(int(number)) != text else int(number)
+
+    def construct_float(self, node: Any) -> float:
+        number = _WrittenFloat(self.construct_yaml_float(node))
+        number.text = self.construct_scalar(node)
+        return number if str(float(number)) != number.text else float(number)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -111,7 +118,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Loader.yaml_implicit_resolvers = {}
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_float)
 for kind, pattern, first in (
     ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
     ("int", "[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
@@ -138,35 +146,6 @@ def yaml_text(data: Mapping[str, Any]) -> str:
     return yaml.dump(dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
-def _read(source: Any, recipe: bool = False) -> Any:
-    """Read YAML; numbers that are a key's value, or items of its list, keep their text.
-
-    Args:
-        recipe: the document is a mapping of keys, or of sections of keys; else it is one key's value.
-    """
-    loader = _Loader(source)
-    try:
-        node = loader.get_single_node()
-        value = None if node is None else loader.construct_document(node)
-    finally:
-        loader.dispose()
-    return _kept(node, value, depth=2 if recipe else 0)
-
-
-def _kept(node: yaml.Node | None, value: Any, depth: int = 0) -> Any:
-    """Return ``value`` with numbers that keep their text, also those in ``depth`` nested mappings."""
-    if isinstance(node, yaml.MappingNode) and isinstance(value, dict) and depth:
-        written = {name.value: item for name, item in node.value}
-        return {name: _kept(written.get(str(name)), item, depth - 1) for name, item in value.items()}
-    if isinstance(node, yaml.SequenceNode) and isinstance(value, list):
-        return [_kept(item, found) for item, found in zip(node.value, value, strict=True)]
-    if not isinstance(node, yaml.ScalarNode) or type(value) not in (int, float) or str(value) == node.value:
-        return value
-    number = _WrittenInt(value) if isinstance(value, int) else _WrittenFloat(value)
-    number.text = node.value
-    return number
-
-
 def load_recipe(path: str) -> dict[str, Any]:
     """Read a recipe file with present keys; raises as `load_mapping` does, or if a key is given by two names."""
     return canonical(load_mapping(path))
@@ -180,7 +159,7 @@ def load_mapping(path: str) -> dict[str, Any]:
     """
     try:
         with open(path, encoding="utf-8") as file:
-            data = _read(file, recipe=True)
+            data = yaml.load(file, _Loader)
     except OSError as error:
         raise InputError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:

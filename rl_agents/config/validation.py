@@ -40,7 +40,8 @@ def validate(settings: Settings) -> None:
             raise InputError(f"template_date={settings.template_date}: write it as YYYY-MM-DD") from None
     if settings.prompting == "reflexion" and settings.truncation != "none":
         raise InputError("prompting=reflexion runs several attempts in one episode; it needs truncation=none")
-    _check_reward(settings)
+    if settings.prs_form == "general" and len(settings.prs_thresholds) != 2:
+        raise InputError(f"prs_thresholds={settings.prs_thresholds}: two numbers are needed")
 
 
 def check_room(settings: Settings) -> None:
@@ -76,9 +77,3 @@ def _check_asynchrony(settings: Settings) -> None:
         )
     if settings.stream and not settings.num_env_runners:
         raise InputError("stream needs num_env_runners of 1 or more: in one process nothing samples while it learns")
-
-
-def _check_reward(settings: Settings) -> None:
-    """Check the keys of progressive reward shaping and its judge."""
-    if settings.prs_form == "general" and len(settings.prs_thresholds) != 2:
-        raise InputError(f"prs_thresholds={settings.prs_thresholds}: two numbers are needed")
