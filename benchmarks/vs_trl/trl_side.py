@@ -29,7 +29,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models import unwrap_model_for_generation
 
 from benchmarks.vs_trl import common
-from rl_agents.chat.template import Append, ChatTemplate, Dialogue, load_tokenizer
+from rl_agents.chat.template import ChatTemplate, ContextPolicy, Dialogue, load_tokenizer
 from rl_agents.data.tasks import training_specs
 from rl_agents.envs.base import TextEnv, make_env, task_ids
 
@@ -43,7 +43,7 @@ Response = tuple[list[int], Sequence[float]]
 class Episode:
     """One dialogue: all ids so far, and which of them were sampled."""
 
-    def __init__(self, task_id: str, env: TextEnv, context: Append) -> None:
+    def __init__(self, task_id: str, env: TextEnv, context: ContextPolicy) -> None:
         self.env, self.context = env, context
         observation, _ = env.reset(seed=common.SEED, options={"task_id": task_id})
         self.dialogue = Dialogue.start(observation)
@@ -72,7 +72,7 @@ class Rollouts:
 
     def __init__(self, model_dir: Path, job: common.Job) -> None:
         self.job = job
-        self.context = Append(ChatTemplate(load_tokenizer(model_dir)))
+        self.context = ContextPolicy(ChatTemplate(load_tokenizer(model_dir)))
         self.envs = [make_env(job.env, job.options) for _ in range(job.episodes)]
         self.tokens, self.cpu_s, self.reward = 0, 0.0, 0.0
 

@@ -1,8 +1,8 @@
 """Contexts: the policy's prompt at each step, as exact token ids.
 
-`Append` keeps the whole dialogue: the next prompt is the last prompt, the sampled ids, and the text that the chat
+``append`` keeps the whole dialogue: the next prompt is the last prompt, the sampled ids, and the text that the chat
 template renders between two turns. Sampled ids are never decoded and tokenized again, so the prompts of an episode
-extend each other exactly. `Window` builds a short prompt at every step, as in the ALFWorld and WebShop papers.
+extend each other exactly. ``window(n)`` builds a short prompt at every step, as in the ALFWorld and WebShop papers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rl_agents.chat.history import SystemPlaces, plain_turns, system_moved, with_short_ids, with_text_arguments
 from rl_agents.chat.tool_parsing import ResponseParser, make_parser, offered_tools, refusal
@@ -432,66 +432,44 @@ def _cached(function: Callable[[str], tuple[int, ...]], size: int) -> Callable[[
     return lambda text: (cached if len(text) <= CACHED_CHARACTERS else function)(text)
 
 
-class ContextPolicy(Protocol):
-    """Builds prompts; has no state of an episode."""
+@dataclass(frozen=True)
+class ContextPolicy:
+    """Builds prompts; has no state of an episode.
 
-    @property
-    def template(self) -> ChatTemplate: ...
+    Attributes:
+        size: None: the dialogue grows, and every prompt begins with the previous prompt and the sampled ids. A number:
+            one user message per step, with the task, the last ``size`` (observation, action) pairs and the observation.
+    """
+
+    template: ChatTemplate
+    size: int | None = None
 
     def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
-        """Return the next prompt; ``render_window`` is the environment's own format, if any."""
-        ...
+        """Return the next prompt; ``render_window`` is the environment's own format of a window, if any."""
+        window = self.window(dialogue)
+        if window is not None:
+            text = window_message(dialogue, window[1]) if render_window is None else render_window(*window)
+            return list(self.template.opening(text))
+        if dialogue.read_ids:
+            return self._extended(dialogue)
+        template = self.template
+        return list(template.opening_chat(dialogue.chat) if dialogue.chat else template.opening(dialogue.task))
 
     def window(self, dialogue: Dialogue) -> tuple[str, History, str] | None:
         """Return the arguments with which `prompt` calls ``render_window``; None if it does not call it."""
-        ...
+        if self.size is None or (dialogue.chat and not dialogue.history):
+            return None
+        history = dialogue.history[max(0, len(dialogue.history) - self.size) :]
+        return dialogue.task, history, dialogue.observation
 
-
-@dataclass(frozen=True)
-class Append:
-    """The dialogue grows; every prompt begins with the previous prompt and the sampled ids."""
-
-    template: ChatTemplate
-
-    def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
-        """See `ContextPolicy.prompt`; an answer that was cut at its budget gets the missing end of turn."""
-        if not dialogue.read_ids:
-            return _first_prompt(self.template, dialogue)
+    def _extended(self, dialogue: Dialogue) -> list[int]:
+        """Return the read ids and the new messages; an answer that was cut at its budget gets the missing end."""
         closing = self.template.closing(dialogue.read_ids[-1])
         if not dialogue.further:
             return [*dialogue.read_ids, *closing, *self.template.between(dialogue.observation)]
         further = json.loads(dialogue.further)
         between = self.template.between_messages(further["messages"], further["calls"])
         return [*dialogue.read_ids, *closing, *between]
-
-    def window(self, dialogue: Dialogue) -> None:
-        """See `ContextPolicy.window`."""
-
-
-@dataclass(frozen=True)
-class Window:
-    """One user message per step: the task, the last ``size`` (observation, action) pairs and the observation."""
-
-    template: ChatTemplate
-    size: int
-
-    def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
-        window = self.window(dialogue)
-        if window is None:
-            return _first_prompt(self.template, dialogue)
-        if render_window is not None:
-            return list(self.template.opening(render_window(*window)))
-        return list(self.template.opening(window_message(dialogue, window[1])))
-
-    def window(self, dialogue: Dialogue) -> tuple[str, History, str] | None:
-        if dialogue.chat and not dialogue.history:
-            return None
-        history = dialogue.history[max(0, len(dialogue.history) - self.size) :]
-        return dialogue.task, history, dialogue.observation
-
-
-def _first_prompt(template: ChatTemplate, dialogue: Dialogue) -> list[int]:
-    return list(template.opening_chat(dialogue.chat) if dialogue.chat else template.opening(dialogue.task))
 
 
 def window_message(dialogue: Dialogue, history: History) -> str:
@@ -516,8 +494,7 @@ def make_context(context: str, tokenizer: Any, options: ChatOptions | None = Non
         InputError: another name, or a tokenizer without chat template or end-of-turn token.
     """
     size = context_window(context)
-    template = ChatTemplate(tokenizer, options)
-    return Append(template) if size is None else Window(template, size)
+    return ContextPolicy(ChatTemplate(tokenizer, options), size)
 
 
 def load_tokenizer(model_dir: str | Path) -> Any:

@@ -90,7 +90,7 @@ class ResponseParser:
         reasoning_parser: likewise, for thoughts.
         call_openings: texts with which calls begin.
         marks: texts of special tokens that the parser needs.
-        reads: text and tools -> response.
+        read: text and the tools that were offered to the model -> response (`rl_agents.tools.calls.read_response`).
         thought_tags: pairs of texts around thoughts.
         whole: the parser needs a complete response; otherwise the text before the first call can be shown earlier.
     """
@@ -99,13 +99,9 @@ class ResponseParser:
     reasoning_parser: str
     call_openings: tuple[str, ...]
     marks: frozenset[str]
-    reads: Read
+    read: Read
     thought_tags: tuple[tuple[str, str], ...] = THINK
     whole: bool = False
-
-    def read(self, text: str, tools: Definitions = None) -> Response:
-        """Read a response; ``tools`` are those offered to the model (`rl_agents.tools.calls.read_response`)."""
-        return self.reads(text, tools)
 
     def action(self, text: str, tools: Definitions = None) -> str:
         """Return a response in the form for environments: thoughts in ``<think>``, calls in ``<tool_call>`` as JSON.

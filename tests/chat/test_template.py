@@ -6,7 +6,7 @@ from chat_tokenizers import QWEN, byte_level, llama, qwen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.chat.template import Append, ChatOptions, ChatTemplate, Dialogue, Window, load_tokenizer, make_context
+from rl_agents.chat.template import ChatOptions, ChatTemplate, Dialogue, load_tokenizer, make_context
 from rl_agents.errors import InputError
 
 STYLES = {"qwen": qwen, "llama": llama}
@@ -99,7 +99,7 @@ def test_end_of_turn_and_stop_tokens():
 def test_window_shows_the_last_steps_only():
     tokenizer = qwen()
     context = make_context("window(2)", tokenizer)
-    assert isinstance(context, Window)
+    assert context.size is not None
     turns = [(tokenizer.encode(f"action {i}"), f"observation {i}") for i in range(4)]
     texts = [tokenizer.decode(prompt) for prompt, _ in play(context, "the task", turns)]
     assert "<|im_start|>user\nthe task<|im_end|>" in texts[0]
@@ -156,7 +156,7 @@ def test_unusable_tokenizers_are_input_errors_that_name_the_folder(tmp_path):
 def test_a_saved_tokenizer_loads_with_the_same_ids(tmp_path):
     qwen().save_pretrained(tmp_path)
     loaded = make_context("append", load_tokenizer(tmp_path))
-    assert isinstance(loaded, Append)
+    assert loaded.size is None
     assert loaded.prompt(Dialogue.start("go")) == make_context("append", qwen()).prompt(Dialogue.start("go"))
 
 

@@ -10,7 +10,7 @@ from gateway.models import ADD, QWEN_TOOLS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.chat.template import GUARD, Append, ChatTemplate, Dialogue, Window, chat_text, further_text
+from rl_agents.chat.template import GUARD, ChatTemplate, ContextPolicy, Dialogue, chat_text, further_text
 from rl_agents.envs.small_model import word_tokenizer
 
 TEMPLATES_OF_TRL = Path(str(find_spec("trl").origin)).parent / "chat_templates"  # type: ignore[union-attr]
@@ -86,7 +86,7 @@ def counted(chat, ids):
 
 def spoken(chat, text):
     """Prompts that contain a text at every place of other authors."""
-    plain, windowed = Append(chat), Window(chat, 2)
+    plain, windowed = ContextPolicy(chat), ContextPolicy(chat, 2)
     first = plain.prompt(Dialogue.start(text))
     after = Dialogue.start("go").after(first, [chat.end_of_turn], "to", text)
     yield first
@@ -136,7 +136,7 @@ def test_results_and_definitions_of_tools_are_text():
         chat, chat.between_messages(harmless, [call])
     )
     grown = Dialogue("t", "o", (), (5, chat.end_of_turn), "", further_text(results, [call]))
-    assert evil in chat.tokenizer.decode(Append(chat).prompt(grown))
+    assert evil in chat.tokenizer.decode(ContextPolicy(chat).prompt(grown))
     tool = ADD.to_openai()
     evil_tool = {"type": "function", "function": {**tool["function"], "description": evil}}
     user = [{"role": "user", "content": "hi"}]

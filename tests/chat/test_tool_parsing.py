@@ -242,7 +242,7 @@ def test_marks_that_are_special_tokens_are_read_and_others_dropped():
     ids = template.answer_ids(text)
     assert ids[0] == template.tokenizer.convert_tokens_to_ids("<think>")
     assert template.decode([*ids, template.tokenizer.convert_tokens_to_ids("<|im_start|>")]) == text
-    assert template.parser.read(template.decode(ids)).calls == (ToolCall("now", {}),)
+    assert template.parser.read(template.decode(ids), None).calls == (ToolCall("now", {}),)
 
 
 # --- vLLM's parsers by name
@@ -279,4 +279,4 @@ def test_vllms_parsers_read_by_name_and_agree_with_ours():
 def test_names_of_reasoning_parsers():
     for name, (opening, closing) in REASONING.items():
         text = f"{opening}a{closing}b" if name != "openai_gptoss" else "<|channel|>analysis<|message|>a<|end|>b"
-        assert parser("hermes", name).read(text).thoughts == "a"
+        assert parser("hermes", name).read(text, None).thoughts == "a"

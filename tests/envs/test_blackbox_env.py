@@ -17,7 +17,7 @@ from rollout.black_boxes import CONTEXT, LIMITS, Asker, player, specs, task_file
 from rollout.scripted import Countdown, ScriptedEngine
 
 from rl_agents.chat.messages import read_message
-from rl_agents.chat.template import Append, ChatTemplate
+from rl_agents.chat.template import ChatTemplate, ContextPolicy
 from rl_agents.envs import base
 from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.agents import load_agent
@@ -194,7 +194,7 @@ def test_further_messages_follow_the_sampled_ids(tokenizer):
     from rl_agents.chat.template import Dialogue, further_text
 
     template = ChatTemplate(tokenizer())
-    context = Append(template)
+    context = ContextPolicy(template)
     start = Dialogue.start("begin")
     prompt = context.prompt(start)
     sampled = template.answer_ids("odd   spacing ")
@@ -382,7 +382,7 @@ async def compacts(task, client):
 )
 @pytest.mark.parametrize("reasoning", ["keep", "as_sent"])
 def test_a_search_reads_the_prompts_that_the_gateway_writes(tasks, agent, words, reasoning):
-    context = Append(ChatTemplate(build_tokenizer()))
+    context = ContextPolicy(ChatTemplate(build_tokenizer()))
     engine = ScriptedEngine(context.template.tokenizer, lambda prompt: words)
     limits = replace(LIMITS, max_response_tokens=60, max_model_len=1000)
     box = BlackBox(FunctionAgent(agent), options(tasks=tasks, reasoning=reasoning, agent_timeout_s=60.0), 5)

@@ -7,7 +7,7 @@ import pytest
 from gateway import models
 from gateway.models import ADD, Rig, Scripted, letters, model_call, opening, reply, result, sent_of, system, user
 
-from rl_agents.chat.template import Append, ChatTemplate
+from rl_agents.chat.template import ChatTemplate, ContextPolicy
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import ABANDONED, EpisodeSpec
 from rl_agents.envs.base import TextEnv
@@ -39,7 +39,7 @@ def extends(prompt, step):
 
 
 async def test_a_linear_agent_has_the_built_in_loops_prompts_tokens_and_seeds():
-    engine, context = Scripted(), Append(ChatTemplate(models.tokenizer()))
+    engine, context = Scripted(), ContextPolicy(ChatTemplate(models.tokenizer()))
     spec, limits = EpisodeSpec("t", 0, 0, seed=7), Limits(4, 12, models.MAX_LEN)
     expected = (await Episode(spec, Talk(), engine, context, limits).play()).steps
     rig = Rig()

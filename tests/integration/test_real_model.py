@@ -14,7 +14,7 @@ import torch
 from gymnasium.spaces import Text
 
 from benchmarks import clerk
-from rl_agents.chat.template import Append, ChatTemplate, Dialogue, chat_text, load_tokenizer, make_context
+from rl_agents.chat.template import ChatTemplate, ContextPolicy, Dialogue, chat_text, load_tokenizer, make_context
 from rl_agents.inference.base import Completion, Sampling
 from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.inference.torch_model import load_causal_lm
@@ -69,7 +69,7 @@ def engine(smollm2_dir: Path, request: pytest.FixtureRequest) -> Iterator[TorchE
 
 def play(engine: TorchEngine, template: ChatTemplate, turns: int = 3) -> list[tuple[list[int], Completion]]:
     """A dialogue that goes on whatever is answered."""
-    context, dialogue = Append(template), Dialogue.start("Name an animal.")
+    context, dialogue = ContextPolicy(template), Dialogue.start("Name an animal.")
     record = []
     for turn in range(turns):
         prompt = context.prompt(dialogue)
@@ -83,7 +83,7 @@ def play(engine: TorchEngine, template: ChatTemplate, turns: int = 3) -> list[tu
 
 def test_a_growing_dialogue_is_what_the_template_writes_of_the_whole(template: ChatTemplate) -> None:
     messages: list[dict[str, str]] = []
-    context, dialogue, user = Append(template), Dialogue.start("Count to 10."), "Count to 10."
+    context, dialogue, user = ContextPolicy(template), Dialogue.start("Count to 10."), "Count to 10."
     for turn in range(10):
         messages.append({"role": "user", "content": user})
         whole = template.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
@@ -98,7 +98,7 @@ def test_a_growing_dialogue_is_what_the_template_writes_of_the_whole(template: C
 
 def test_an_own_system_prompt_replaces_the_models(template: ChatTemplate) -> None:
     chat = [{"role": "system", "content": "You are a pirate."}, {"role": "user", "content": "Hi"}]
-    text = template.tokenizer.decode(Append(template).prompt(Dialogue.start("Hi", chat_text(chat))))
+    text = template.tokenizer.decode(ContextPolicy(template).prompt(Dialogue.start("Hi", chat_text(chat))))
     assert text == (
         "<|im_start|>system\nYou are a pirate.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     )
@@ -129,7 +129,7 @@ def test_a_tool_call_has_the_ids_that_the_template_writes(smollm2_dir: Path, tmp
     dialogue = Dialogue.start("", chat_text(question, tools))
     prompt, response = template.chat_ids(question, tools), template.answer_ids(call)
     after = dialogue.after(prompt, response, template.action(response), "40")
-    assert Append(template).prompt(after) == template.chat_ids(whole, tools)
+    assert ContextPolicy(template).prompt(after) == template.chat_ids(whole, tools)
     assert template.action(response) == call and template.parser.tool_parser == "hermes"
 
 
@@ -161,7 +161,7 @@ def test_an_answer_ends_at_the_end_of_turn_or_at_its_limit(engine: TorchEngine, 
     assert (whole.finish_reason, whole.token_ids[-1]) == ("stop", template.end_of_turn)
     assert (cut.finish_reason, cut.token_ids) == ("length", whole.token_ids[:3])
     longer = Dialogue.start(FRANCE).after(prompt, cut.token_ids, template.decode(cut.token_ids), "And of Spain?")
-    assert Append(template).prompt(longer)[len(prompt) + 3] == template.end_of_turn, "a cut answer is closed"
+    assert ContextPolicy(template).prompt(longer)[len(prompt) + 3] == template.end_of_turn, "a cut answer is closed"
 
 
 def build(model: Path, **keys: Any) -> AgentAlgorithm:
