@@ -24,7 +24,6 @@ from rl_agents.config import Settings
 from rl_agents.gateway.dialects import DIALECTS, event_stream, ignored_header, messages, primed, written
 from rl_agents.inference.base import EngineError, EngineSettings, Sampling
 from rl_agents.inference.select import resolve_engine, run_engine
-from rl_agents.serving.metrics import EngineMeter
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Piece, Policy, Target
 from rl_agents.serving.request_params import read_params
@@ -32,7 +31,7 @@ from rl_agents.serving.service import CheckpointRequest, Service
 from rl_agents.serving.sessions import SessionRequest, StepRequest
 from rl_agents.serving.source import Checkpoint, find_checkpoint, present, served_settings
 from rl_agents.web.bodies import BodyT, json_object, read_body
-from rl_agents.web.errors import handlers, overloaded
+from rl_agents.web.errors import ApiError, handlers
 from rl_agents.web.security import Guard, Keys
 
 logger = logging.getLogger("ray.serve")
@@ -223,7 +222,7 @@ def _serve_errors() -> Iterator[None]:
     try:
         yield
     except BackPressureError:
-        raise overloaded() from None
+        raise ApiError(429, "the server is busy; try again in a moment", "overloaded") from None
     except RayTaskError as error:
         raise error.cause from None
     except (RayActorError, DeploymentUnavailableError) as error:
@@ -254,7 +253,7 @@ class Replica(Policy):
     def __init__(self, settings: EngineSettings, options: ServingOptions, checkpoint: Checkpoint) -> None:
         checkpoint = find_checkpoint(options.checkpoint) if options.follow else present(checkpoint, options.checkpoint)
         own = replace(settings, model_dir=str(checkpoint.hf_dir))
-        super().__init__(own, checkpoint, options.drain_s, EngineMeter())
+        super().__init__(own, checkpoint, options.drain_s)
 
 
 def build(args: Mapping[str, Any]) -> serve.Application:

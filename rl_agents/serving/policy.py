@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion, EngineError, EngineSettings, Likeliest, Sampling
 from rl_agents.inference.model_shape import check_model_dir, read_config
+from rl_agents.serving.metrics import EngineMeter
 
 if TYPE_CHECKING:
     import torch
 
-    from rl_agents.serving.metrics import EngineMeter
     from rl_agents.serving.source import Checkpoint
 
 logger = logging.getLogger("ray.serve")
@@ -85,9 +85,9 @@ class PolicyClient(Protocol):
 class UpdateLock:
     """Answers run concurrently; new weights wait until none is running, and block new ones meanwhile."""
 
-    def __init__(self, tell: Callable[[int], None] | None = None) -> None:
+    def __init__(self, tell: Callable[[int], None]) -> None:
         """``tell`` gets the number of running answers whenever it changes."""
-        self._inside, self._tell = 0, tell or (lambda inside: None)
+        self._inside, self._tell = 0, tell
         self._open, self._empty = asyncio.Event(), asyncio.Event()
         self._open.set()
         self._empty.set()
@@ -124,9 +124,7 @@ class UpdateLock:
 class Policy:
     """The deployment's class; `rl_agents.serving.app.build` wraps it."""
 
-    def __init__(
-        self, settings: EngineSettings, checkpoint: Checkpoint, drain_s: float = 10.0, meter: EngineMeter | None = None
-    ) -> None:
+    def __init__(self, settings: EngineSettings, checkpoint: Checkpoint, drain_s: float) -> None:
         """Build the engine; new weights wait ``drain_s`` seconds for running answers."""
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)  # before torch is imported
         from rl_agents.inference.select import build_engine
@@ -134,10 +132,9 @@ class Policy:
         self._engine = build_engine(settings)
         self._drain_s = drain_s
         self._target = Target(0, checkpoint)
-        self._meter = meter
-        if meter is not None:
-            meter.serves(checkpoint.label)
-        self._update_lock = UpdateLock(meter.running if meter is not None else None)
+        self._meter = EngineMeter()
+        self._meter.serves(checkpoint.label)
+        self._update_lock = UpdateLock(self._meter.running)
         self._loading = asyncio.Lock()
         self._failed: tuple[int, float] = (0, 0.0)
         self._broken = ""
@@ -195,8 +192,7 @@ class Policy:
                 self._broken = f"new weights ({target.checkpoint.label}) were loaded in part"
                 await self._engine.sync(weights, target.number)
                 self._broken, self._target = "", target
-        if self._meter is not None:
-            self._meter.serves(target.checkpoint.label)
+        self._meter.serves(target.checkpoint.label)
         logger.info("serving %s", target.checkpoint.label)
 
     async def served(self) -> Target:

@@ -47,22 +47,11 @@ class CheckpointRequest(Body):
 
 
 @dataclass(frozen=True)
-class ChatModel:
-    """The served model: its template and its limits in tokens."""
-
-    name: str
-    template: ChatTemplate
-    max_model_len: int
-    max_output_tokens: int
-
-
-@dataclass(frozen=True)
 class Prepared:
     """A checked request for the engine; there is one sampling per choice."""
 
     call: ModelCall
     params: RequestParams
-    model: ChatModel
     prompt_ids: list[int]
     samplings: list[Sampling]
     number: int = field(default_factory=lambda: secrets.randbits(62))
@@ -72,40 +61,10 @@ class Prepared:
         return Start(answer_id(self.number), self.created, label, len(self.prompt_ids))
 
 
-def prepare(call: ModelCall, params: RequestParams, model: ChatModel) -> Prepared:
-    """Return how to sample, or raise `ApiError` (400) for a prompt that cannot be rendered or leaves no room."""
-    prompt = prompt_ids(call, params, model)
-    budget, stops, tag = _budget(call, model, len(prompt)), model.template.stop_token_ids, ""
-    if params.structure is not None:
-        tag = params.structure.tag(opened_thought(model.template, prompt), _thinks(call, model))
-    samplings = [params.sampling(budget, stops, index, tag) for index in range(call.count)]
-    return Prepared(call, params, model, prompt, samplings)
-
-
-def _thinks(call: ModelCall, model: ChatModel) -> bool:
+def _thinks(call: ModelCall, template: ChatTemplate) -> bool:
     """Return whether an answer may begin with a thought: its chat template or its prompt mentions the tag."""
-    said = (str(model.template.tokenizer.chat_template), *(message["content"] for message in call.messages))
+    said = (str(template.tokenizer.chat_template), *(message["content"] for message in call.messages))
     return any("<think>" in text for text in said)
-
-
-def prompt_ids(call: ModelCall, params: RequestParams, model: ChatModel) -> list[int]:
-    """Return the prompt of a request; raises as `prepare` does."""
-    if model.template.exceeds(call.messages, model.max_model_len):
-        message = f"the context has {model.max_model_len} tokens; the messages are longer"
-        raise bad_request(message, "messages", "context_length_exceeded")
-    try:
-        messages, tools = in_call_order(call.messages), [tool.to_openai() for tool in params.tools]
-        return model.template.chat_ids(messages, tools, repair=True)
-    except InputError as error:
-        raise bad_request(str(error), "tools" if params.tools else "messages", "chat_template") from None
-
-
-def _budget(call: ModelCall, model: ChatModel, prompt_tokens: int) -> int:
-    room = model.max_model_len - prompt_tokens
-    if room < 1:
-        message = f"the context has {model.max_model_len} tokens; the messages take {prompt_tokens}"
-        raise bad_request(message, "messages", "context_length_exceeded")
-    return min(room, model.max_output_tokens or room, call.max_tokens or room)
 
 
 def _logprobs(piece: Sampled, template: ChatTemplate) -> Iterator[TokenLogprob]:
@@ -147,12 +106,7 @@ class Service:
         self._context = make_context(
             settings.context, load_tokenizer(checkpoint.hf_dir), ChatOptions.from_settings(settings)
         )
-        self._model = ChatModel(
-            served_name(options, settings, checkpoint),
-            self._context.template,
-            settings.max_model_len,
-            options.max_output_tokens,
-        )
+        self._template, self._name = self._context.template, served_name(options, settings, checkpoint)
         self.sessions = Sessions(options, settings, self._context)
         self._target, self._traits = Target(0, checkpoint), traits(checkpoint)
         self._rolling = asyncio.Lock()
@@ -213,7 +167,7 @@ class Service:
             work.cancel()
 
     async def _answer(self, prepared: Prepared, index: int, tell: Tell | None = None) -> ModelAnswer:
-        call, template = prepared.call, prepared.model.template
+        call, template = prepared.call, self._template
         shown = Shown.of(template, prepared.prompt_ids, call.stop, prepared.params.tools)
         logprobs: list[TokenLogprob] = []
         tokens, label, reason = 0, "", ""
@@ -249,26 +203,51 @@ class Service:
 
     def count_tokens(self, call: ModelCall, params: RequestParams) -> int:
         """Return the length of a request's prompt; see `answer`."""
-        return len(prompt_ids(call, params, self._model))
+        return len(self._prompt_ids(call, params))
 
     def _prepare(self, call: ModelCall, params: RequestParams) -> Prepared:
+        """Return how to sample, or raise `ApiError` (400) for a prompt that cannot be rendered or leaves no room."""
         check_engine(params, self._kind)
-        return prepare(call, params, self._model)
+        prompt = self._prompt_ids(call, params)
+        budget, stops, tag = self._budget(call, len(prompt)), self._template.stop_token_ids, ""
+        if params.structure is not None:
+            tag = params.structure.tag(opened_thought(self._template, prompt), _thinks(call, self._template))
+        samplings = [params.sampling(budget, stops, index, tag) for index in range(call.count)]
+        return Prepared(call, params, prompt, samplings)
+
+    def _prompt_ids(self, call: ModelCall, params: RequestParams) -> list[int]:
+        if self._template.exceeds(call.messages, self._settings.max_model_len):
+            raise self._full("the messages are longer")
+        try:
+            messages, tools = in_call_order(call.messages), [tool.to_openai() for tool in params.tools]
+            return self._template.chat_ids(messages, tools, repair=True)
+        except InputError as error:
+            raise bad_request(str(error), "tools" if params.tools else "messages", "chat_template") from None
+
+    def _budget(self, call: ModelCall, prompt_tokens: int) -> int:
+        room = self._settings.max_model_len - prompt_tokens
+        if room < 1:
+            raise self._full(f"the messages take {prompt_tokens}")
+        return min(room, self._options.max_output_tokens or room, call.max_tokens or room)
+
+    def _full(self, found: str) -> ApiError:
+        message = f"the context has {self._settings.max_model_len} tokens; {found}"
+        return bad_request(message, "messages", "context_length_exceeded")
 
     def has_model(self, name: str) -> bool:
         """Return whether this is the model's own name; requests with other names are answered, too."""
-        return name == self._model.name
+        return name == self._name
 
     def models(self) -> dict[str, Any]:
         """Return the list of the one model, in the format of OpenAI's and Anthropic's clients."""
-        return models_body(self.model(self._model.name))
+        return models_body(self.model(self._name))
 
     def model(self, name: str) -> dict[str, Any]:
         """Return the model of that name, or raise an `ApiError` (404)."""
         if not self.has_model(name):
-            message = f"the model '{name}' does not exist: {nearest(name, [self._model.name])}"
+            message = f"the model '{name}' does not exist: {nearest(name, [self._name])}"
             raise ApiError(404, message, "model_not_found", "model")
-        more = {"root": self._target.checkpoint.label, "max_model_len": self._model.max_model_len}
+        more = {"root": self._target.checkpoint.label, "max_model_len": self._settings.max_model_len}
         return {**model_body(name, self._started), **more}
 
     # --- sessions ------------------------------------------------------------------------------------------------
@@ -293,7 +272,7 @@ class Service:
 
     def about(self) -> dict[str, Any]:
         return {
-            "model": self._model.name,
+            "model": self._name,
             "checkpoint": self._target.checkpoint.label,
             "env": self._settings.env,
             "context": self._settings.context,

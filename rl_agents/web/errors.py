@@ -65,21 +65,6 @@ def bad_request(message: str, param: str | None = None, code: str = "invalid_val
     return ApiError(400, message, code, param)
 
 
-def http_error(method: str, path: str, status: int, detail: str) -> ApiError:
-    """Return the error for a request that the router refuses: no such path, no such method.
-
-    >>> http_error("PUT", "/v1/models", 405, "Method Not Allowed").message
-    'PUT /v1/models: method not allowed'
-    """
-    code = {404: "not_found", 405: "method_not_allowed"}.get(status, "http_error")
-    return ApiError(status, f"{method} {path}: {detail.lower()}", code)
-
-
-def overloaded() -> ApiError:
-    """Return the error for a request while all engines are busy and the queue is full."""
-    return ApiError(429, "the server is busy; try again in a moment", "overloaded")
-
-
 def handlers(log: logging.Logger, owner: str, write: Write, further: Mapping[str, str] = NO_HEADERS) -> dict[Any, Any]:
     """Return Starlette's handlers by exception; unexpected ones are logged.
 
@@ -95,8 +80,9 @@ def handlers(log: logging.Logger, owner: str, write: Write, further: Mapping[str
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        problem = http_error(request.method, request.url.path, error.status_code, error.detail)
-        return await on_api_error(request, problem)
+        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+        message = f"{request.method} {request.url.path}: {error.detail.lower()}"
+        return await on_api_error(request, ApiError(error.status_code, message, code))
 
     async def on_bug(request: Request, error: Exception) -> Response:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)

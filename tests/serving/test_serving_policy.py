@@ -143,7 +143,7 @@ def test_the_newest_complete_checkpoint_of_a_run_is_found(models: dict[str, Path
 
 
 async def test_the_turnstile_lets_impatient_weights_in() -> None:
-    turnstile, events, said = UpdateLock(), [], asyncio.Event()
+    turnstile, events, said = UpdateLock(lambda inside: None), [], asyncio.Event()
 
     async def answer(name: str) -> None:
         async with turnstile.answer():
