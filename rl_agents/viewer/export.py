@@ -11,7 +11,8 @@ import base64
 import json
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,12 @@ class Bundle:
         """Return a view's data; see `answer`."""
         text = answer(self.catalog, view, {name: str(value) for name, value in values.items()})
         return json.loads(text)  # type: ignore[no-any-return]
+
+    def add(self, view: str, **values: Any) -> dict[str, Any]:
+        """Add a view's data as it is, and return it."""
+        data = self.ask(view, **values)
+        self.write({question(view, **values): data})
+        return data
 
     def write(self, answers: Mapping[str, Any]) -> None:
         """Add answers, and write a file if they are large enough."""
@@ -127,13 +134,11 @@ def export(catalog: Catalog, folder: Path, last: int) -> str:
 
 def _export(bundle: Bundle, last: int) -> str:
     shutil.copytree(STATIC, bundle.folder / "static", ignore=shutil.ignore_patterns("*.html"))
-    runs = bundle.ask("runs")
-    start = {question("runs"): runs}
+    runs = bundle.add("runs")
     for name in bundle.catalog.runs:
-        start[question("series", run=name)] = bundle.ask("series", run=name)
+        bundle.add("series", run=name)
     for name in runs["sweeps"]:
-        start[question("sweep", sweep=name)] = bundle.ask("sweep", sweep=name)
-    bundle.write(start)
+        bundle.add("sweep", sweep=name)
     sessions = sum(_run(bundle, run, last) for run in bundle.catalog.runs.values())
     note = f"the newest {last} iterations of each run" if last else "all iterations"
     bundle.write_index(note)
@@ -164,19 +169,20 @@ def _run(bundle: Bundle, run: Run, last: int) -> int:
 
 def _iteration(bundle: Bundle, run: str, iteration: int, tasks: set[str]) -> int:
     """Write an iteration; return the number of sessions. ``tasks`` collects its tasks."""
-    steps = {question("steps", run=run, iteration=iteration): bundle.ask("steps", run=run, iteration=iteration)}
+    bundle.add("steps", run=run, iteration=iteration)
     first = bundle.ask("groups", run=run, iteration=iteration)
-    sessions, pages = 0, dict[str, Any](steps)
+    sessions = 0
     for kind in [kind for kind in KINDS if kind in first["kinds"]]:
         data = _all_groups(bundle, run, iteration, kind)
         if kind == first["kind"]:
-            pages[question("groups", run=run, iteration=iteration)] = data
-        pages[question("groups", run=run, iteration=iteration, kind=kind)] = data
+            bundle.write({question("groups", run=run, iteration=iteration): data})
+        bundle.write({question("groups", run=run, iteration=iteration, kind=kind): data})
         for row in data["rows"]:
             tasks.add(row["task"])
             sessions += len(row["members"])
-            bundle.write(dict(_group(bundle, run, iteration, row, kind)))
-    bundle.write(pages)
+            bundle.add("group", run=run, iteration=iteration, group=row["group"], kind=kind)
+            for member in row["members"]:
+                _episode(bundle, {"run": run, "session": member["id"]})
     return sessions
 
 
@@ -189,23 +195,14 @@ def _all_groups(bundle: Bundle, run: str, iteration: int, kind: str) -> dict[str
     return data
 
 
-def _group(
-    bundle: Bundle, run: str, iteration: int, row: Mapping[str, Any], kind: str
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    values: dict[str, Any] = {"run": run, "iteration": iteration, "group": row["group"], "kind": kind}
-    yield question("group", **values), bundle.ask("group", **values)
-    for member in row["members"]:
-        session = {"run": run, "session": member["id"]}
-        episode = bundle.ask("episode", **session)
-        yield question("episode", **session), episode
-        for step in episode["steps"]:
-            for part, length in step["cut"].items():
-                for start in range(len(step[part]), length, PIECE_OF_TEXT):
-                    rest = {**session, "ordinal": step["ordinal"], "field": part, "start": start}
-                    yield question("text", **rest), bundle.ask("text", **rest)
-            if "tokens" in step:
-                place = {**session, "ordinal": step["ordinal"]}
-                yield question("tokens", **place), bundle.ask("tokens", **place)
+def _episode(bundle: Bundle, session: Mapping[str, Any]) -> None:
+    """Write a session with the texts that its answer cuts, and its tokens."""
+    for step in bundle.add("episode", **session)["steps"]:
+        for part, length in step["cut"].items():
+            for start in range(len(step[part]), length, PIECE_OF_TEXT):
+                bundle.add("text", **session, ordinal=step["ordinal"], field=part, start=start)
+        if "tokens" in step:
+            bundle.add("tokens", **session, ordinal=step["ordinal"])
 
 
 def _tasks(bundle: Bundle, tasks: set[str], kept: set[int]) -> None:
@@ -225,7 +222,5 @@ def _searches(bundle: Bundle, run: str, kept: set[int]) -> None:
     data["rows"] = [row for row in data["rows"] if any(row["first"] <= i <= row["last"] for i in kept)][:TREES]
     bundle.write({question("searches", run=run): data})
     for row in data["rows"]:
-        try:
-            bundle.write({question("tree", run=run, seed=row["seed"]): bundle.ask("tree", run=run, seed=row["seed"])})
-        except ApiError:  # a resumed run has discarded it
-            continue
+        with suppress(ApiError):  # a resumed run has discarded it
+            bundle.add("tree", run=run, seed=row["seed"])

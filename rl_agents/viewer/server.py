@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,6 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(catalog: Catalog, token: str = "") -> Any:
@@ -52,11 +50,24 @@ def make_app(catalog: Catalog, token: str = "") -> Any:
         token: required as ``Authorization: Bearer``; empty: none, and only this machine is answered.
     """
     page, files = pages()
-    routes = [
-        Route("/", _page(page)),
-        Route("/static/{name}", _static(files)),
-        Route("/api/{view}", _api(catalog)),
-    ]
+    limiter = CapacityLimiter(THREADS)
+
+    async def show(_: Request) -> Response:
+        return Response(page, media_type="text/html", headers=HEADERS)
+
+    async def send(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in files:
+            raise HTTPException(404, "no such file")
+        return Response(files[name], media_type=KINDS[Path(name).suffix], headers=HEADERS)
+
+    async def ask(request: Request) -> Response:
+        _check_origin(request)
+        view, values = request.path_params["view"], dict(request.query_params)
+        body = await to_thread.run_sync(lambda: answer(catalog, view, values), limiter=limiter)
+        return Response(body, media_type="application/json", headers=HEADERS)
+
+    routes = [Route("/", show), Route("/static/{name}", send), Route("/api/{view}", ask)]
     app = Starlette(routes=routes, exception_handlers=handlers(logger, "terminal", _written, HEADERS))
     keys = Keys(api=digest(token)) if token else Keys()
     return Guard(app, keys, MAX_BODY_BYTES, write=_written)
@@ -75,35 +86,6 @@ def pages() -> tuple[str, dict[str, bytes]]:
     }
     files[ALL] = b"".join((STATIC / name).read_bytes() for name in names)
     return SCRIPTS.sub("", page).replace("<!--export-->", f'<script src="static/{ALL}" defer></script>'), files
-
-
-def _page(page: str) -> Handler:
-    async def show(_: Request) -> Response:
-        return Response(page, media_type="text/html", headers=HEADERS)
-
-    return show
-
-
-def _static(files: Mapping[str, bytes]) -> Handler:
-    async def send(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in files:
-            raise HTTPException(404, "no such file")
-        return Response(files[name], media_type=KINDS[Path(name).suffix], headers=HEADERS)
-
-    return send
-
-
-def _api(catalog: Catalog) -> Handler:
-    limiter = CapacityLimiter(THREADS)
-
-    async def ask(request: Request) -> Response:
-        _check_origin(request)
-        view, values = request.path_params["view"], dict(request.query_params)
-        body = await to_thread.run_sync(lambda: answer(catalog, view, values), limiter=limiter)
-        return Response(body, media_type="application/json", headers=HEADERS)
-
-    return ask
 
 
 def _check_origin(request: Request) -> None:
