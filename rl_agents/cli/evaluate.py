@@ -200,7 +200,7 @@ def evaluation_report(by_seed: Sequence[Sequence[Trajectory]]) -> dict[str, Any]
     return {
         "episodes": len(everything),
         "seeds": len(by_seed),
-        "success": {**student_interval(rates).clipped(0.0, 1.0).to_dict(), "per_seed": rates},
+        "success": {**student_interval(rates).of_rate().to_dict(), "per_seed": rates},
         "success_wilson": success_interval(everything).to_dict(),
         "return": returns.to_dict(),
         "turns": turns.to_dict(),

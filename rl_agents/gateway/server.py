@@ -203,7 +203,7 @@ class Service(Keys):
         return {"session": opening.session, **told}
 
 
-def make_app(gateway: Gateway, admin: str, on_end: OnEnd | None, local: bool, max_body_bytes: int) -> Any:
+def make_app(gateway: Gateway, admin: str, on_end: OnEnd | None, local: bool) -> Any:
     """Return the ASGI application; ``admin`` is the SHA-256 of the admin key."""
     service = Service(gateway=gateway, admin=admin, on_end=on_end, local=local)
 
@@ -221,7 +221,7 @@ def make_app(gateway: Gateway, admin: str, on_end: OnEnd | None, local: bool, ma
     ]  # fmt: skip
     routes = [*calls, *sessions, Mount("/s/{session}", routes=calls)]
     app = Starlette(routes=routes, exception_handlers=handlers(logger, "gateway's log", dialects.written))
-    return Guard(app, service, max_body_bytes, local=local, write=dialects.written)
+    return Guard(app, service, MAX_BODY_BYTES, local=local, write=dialects.written)
 
 
 async def body_of(request: Request) -> dict[str, Any]:
@@ -256,9 +256,8 @@ async def _left(request: Request) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(
-    gateway: Gateway, admin_key: str = "", host: str = "127.0.0.1", port: int = 0, on_end: OnEnd | None = None,
-    max_body_bytes: int = MAX_BODY_BYTES,
-) -> AsyncIterator[str]:  # fmt: skip
+    gateway: Gateway, admin_key: str = "", host: str = "127.0.0.1", port: int = 0, on_end: OnEnd | None = None
+) -> AsyncIterator[str]:
     """Serve a gateway on the current event loop and yield its address, without ``/v1``.
 
     Args:
@@ -268,6 +267,6 @@ async def serving(
     Raises:
         OSError: the address cannot be used.
     """
-    app = make_app(gateway, digest(admin_key) if admin_key else "", on_end, is_loopback(host), max_body_bytes)
+    app = make_app(gateway, digest(admin_key) if admin_key else "", on_end, is_loopback(host))
     async with listening(app, host, port, "gateway server") as address:
         yield address

@@ -22,9 +22,9 @@ class Interval:
     def to_dict(self) -> dict[str, float]:
         return asdict(self)
 
-    def clipped(self, low: float, high: float) -> Interval:
-        """Return the interval clipped to a range, such as [0, 1] for a rate."""
-        return Interval(self.mean, max(low, self.low), min(high, self.high), self.n) if self.n > 1 else self
+    def of_rate(self) -> Interval:
+        """Return the interval clipped to [0, 1]."""
+        return Interval(self.mean, max(0.0, self.low), min(1.0, self.high), self.n) if self.n > 1 else self
 
 
 def student_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:

@@ -21,21 +21,18 @@ PLAIN = ("turn_id", "trace_id", "index", "source", "harness")
 COLUMNS = (*PLAIN, "kind", "action_name", "messages", "tools", "action")
 
 
-def turn_columns(turns: Sequence[Turn]) -> dict[str, list[Any]]:
-    return {
+def write_turns(path: Path, turns: Sequence[Turn], further: Mapping[str, Sequence[Any]] | None = None) -> None:
+    """Write turns with further columns. The file gets its name when it is complete."""
+    import pyarrow
+
+    columns = {
         **{name: [getattr(turn, name) for turn in turns] for name in (*PLAIN, "kind")},
         "action_name": [action_name(turn) for turn in turns],
         "messages": [_json(turn.messages) for turn in turns],
         "tools": [_json([tool.to_openai() for tool in turn.tools]) for turn in turns],
         "action": [_json(turn.action) for turn in turns],
     }
-
-
-def write_turns(path: Path, turns: Sequence[Turn], further: Mapping[str, Sequence[Any]] | None = None) -> None:
-    """Write turns with further columns. The file gets its name when it is complete."""
-    import pyarrow
-
-    write_table(path, pyarrow.table({**turn_columns(turns), **(further or {})}))
+    write_table(path, pyarrow.table({**columns, **(further or {})}))
 
 
 def write_table(path: Path, table: pyarrow.Table) -> None:

@@ -65,10 +65,11 @@ async def test_a_key_may_come_as_anthropics_clients_send_it():
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_bad_requests_are_refused_in_the_dialects_form_and_lose_nothing(path):
+async def test_bad_requests_are_refused_in_the_dialects_form_and_lose_nothing(path, monkeypatch):
+    monkeypatch.setattr("rl_agents.gateway.server.MAX_BODY_BYTES", 2000)
     body = BODIES[path]
     raw = {"content-type": "application/json"}
-    async with playing(max_body_bytes=2000) as (rig, client):
+    async with playing() as (rig, client):
         rig.gateway.open(opening("other", 8))
         problems = [
             await client.post(path, json=body, headers={"Authorization": "Bearer wrong"}),

@@ -18,13 +18,13 @@ def test_student_interval_by_hand() -> None:
     interval = student_interval([1.0, 2.0, 3.0])  # sd 1, t(2) = 4.30265, half width 4.30265 / sqrt(3)
     assert interval.mean == 2
     assert interval.high - interval.mean == pytest.approx(2.48414, abs=1e-4)
-    assert interval.clipped(0.0, 4.0).high == 4.0
+    assert interval.of_rate().high == 1.0
 
 
 def test_one_value_has_no_interval() -> None:
     interval = student_interval([0.5])
     assert interval.mean == 0.5 and math.isnan(interval.low)
-    assert interval.clipped(0.0, 1.0) == interval
+    assert interval.of_rate() == interval
     with pytest.raises(ValueError, match="at least one"):
         student_interval([])
 
