@@ -205,8 +205,9 @@ def restored_settings(config_file: Path) -> Settings:
     if settings.algo not in ALGORITHMS:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
     if settings.env in ENVIRONMENTS:
-        for name in settings.env_options.keys() - keys_of(ENVIRONMENTS[settings.env].options).keys():
-            raise InputError(f"{config_file}: key 'env.{name}': this version does not have it")
+        for name in settings.env_options:
+            if name not in keys_of(ENVIRONMENTS[settings.env].options):
+                raise InputError(f"{config_file}: key 'env.{name}': this version does not have it")
     return settings
 
 
