@@ -51,8 +51,11 @@ def merge_flags(items: Iterable[str], flags: Mapping[str, Any]) -> dict[str, Any
     """
     keys = parse_assignments(items)
     for name, value in flags.items():
-        if value is not None and value is not False and keys.setdefault(name, value) != value:
+        if value is None or value is False:
+            continue
+        if name in keys and keys[name] != value:
             raise InputError(f"{name} is given twice: by its flag ({value}) and by --set {name}={keys[name]}")
+        keys[name] = value
     return keys
 
 

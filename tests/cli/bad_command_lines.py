@@ -54,6 +54,7 @@ eval --model= --local => --model '': the value is empty; is a shell variable uns
 --bogus => unknown flag '--bogus': did you mean '--output'?
 train extra => unexpected argument 'extra' (see run.py --help)
 eval --model x --checkpoint y => --checkpoint and --model exclude each other; --compare DIR DIR takes several policies
+eval --model . --temperature nan => .: no Hugging Face model there (no config.json)
 eval --model . --episodes 0 => --episodes 0: must be at least 1
 eval --model . --temperature -1 => .: no Hugging Face model there (no config.json)
 eval --checkpoint . => not the output folder of a run (no config.yaml)
