@@ -65,6 +65,15 @@ from rl_agents.trainer.warm_start import ensure_model
 MONITORED = 16
 
 
+def _refused(name: str, instead: str) -> Any:
+    """Return a method that says what to use instead of RLlib's, which would fail or have no effect."""
+
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+        raise InputError(f"{type(self).__name__}.{name}() does not work: {instead}")
+
+    return refuse
+
+
 class AgentConfig(AlgorithmConfig):
     """Configuration of an `AgentAlgorithm`.
 
@@ -106,6 +115,16 @@ class AgentConfig(AlgorithmConfig):
         """
         self.agent.update(keys)
         return self
+
+    env_runners = _refused("env_runners", "set keys, such as training(num_env_runners=2)")
+    learners = _refused("learners", "set keys, such as training(num_learners=1, gpus_per_learner=1)")
+    resources = _refused("resources", "set keys, such as training(gpus_per_engine=1, gpus_per_learner=1)")
+    multi_agent = _refused("multi_agent", "a run trains one policy")
+
+    def evaluation(self, **keys: Any) -> Self:  # type: ignore[override]
+        """Refuse RLlib's keys; `update_from_dict` calls it without any."""
+        instead = "set keys, such as training(eval_interval=5, eval_episodes=64)"
+        return _refused("evaluation", instead)(self) if keys else self  # type: ignore[no-any-return]
 
     def local(self) -> Self:
         """Run in a single process, without Ray actors: environments, torch engine and learner can be debugged."""
@@ -204,15 +223,6 @@ def make_buffer(
         producer = Given(lambda iteration, position: demonstrations.next(iteration))
     ahead = bool(settings.async_level and settings.num_env_runners and source == "rollouts")
     return BatchBuffer(producer, settings.async_level, settings.iterations, ahead=ahead)
-
-
-def _refused(name: str, instead: str) -> Any:
-    """Return a method that says what to use instead of RLlib's, which needs parts that a run does not have."""
-
-    def refuse(self: AgentAlgorithm, *args: Any, **kwargs: Any) -> Any:
-        raise InputError(f"{name}() does not work with an AgentAlgorithm: {instead}")
-
-    return refuse
 
 
 class AgentAlgorithm(Algorithm):

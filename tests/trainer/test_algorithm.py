@@ -122,12 +122,14 @@ def test_lora_learns_and_resumes(beginner_model_dir: Path, tmp_path: Path) -> No
 
 
 def test_methods_of_rllib_work_or_say_what_to_use(beginner_model_dir: Path) -> None:
+    with pytest.raises(InputError, match=r"env_runners\(\) does not work: set keys, such as training\(num_env_runners"):
+        AgentConfig().env_runners(num_env_runners=2)
     algo = build(beginner_model_dir)
     metrics = algo.evaluate()["agent"]
     assert metrics["eval/episodes"] == 8 and 0 <= metrics["eval/success_rate"] <= 1
     assert sum(p.numel() for p in algo.get_module().parameters()) > 1000 and algo.get_module("nobody") is None
     for name in ("get_state", "set_state", "set_weights", "get_policy", "compute_single_action"):
-        with pytest.raises(InputError, match=rf"{name}\(\) does not work with an AgentAlgorithm: \w+"):
+        with pytest.raises(InputError, match=rf"AgentAlgorithm\.{name}\(\) does not work: \w+"):
             getattr(algo, name)({})
     algo.stop()
     algo.stop()
