@@ -87,11 +87,16 @@ WORLDS = {
 #: Where 3spo was at 1.00 after a third of its steps.
 HALF = "3spo, half the steps"
 LORA = "grpo, LoRA"
+#: As many updates per iteration as 3spo makes at least.
+UPDATES = "grpo, 8 updates"
 #: StepPO's critic is a second network of this size: its rate is above the policy's, and it trains alone at first. The
 #: paper's clip range (0.0003) is below the difference between engine and learner in bfloat16.
 STEPPO = ("algo=steppo", "critic_lr=5e-5", "critic_warmup=1", "clip_low=0.02", "clip_high=0.03")
 #: What an arm changes at last.
-LAST = {HALF: ("iterations=6", "eval_interval=2", "checkpoint_interval=6"), LORA: ("lora_rank=16", "lr=2e-4")}
+LAST = {
+    HALF: ("iterations=6", "eval_interval=2", "checkpoint_interval=6"), LORA: ("lora_rank=16", "lr=2e-4"),
+    UPDATES: ("minibatches=8",),
+}  # fmt: skip
 
 
 def methods(world: World) -> dict[str, tuple[str, ...]]:
@@ -105,7 +110,7 @@ def methods(world: World) -> dict[str, tuple[str, ...]]:
         files = {"pivotrl": airline.PIVOTS, "pivotrl, random turns": airline.RANDOM}
         return {name: (*turns, f"env.pivots={AIRLINE / file}") for name, file in files.items()}
     return {
-        "grpo": groups, LORA: groups, "3spo": search, HALF: search,
+        "grpo": groups, LORA: groups, UPDATES: groups, "3spo": search, HALF: search,
         "steppo": (*STEPPO, *single), "chain-gae (ours)": ("algo=chain-gae", *single),
     }  # fmt: skip
 
