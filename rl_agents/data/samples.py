@@ -32,7 +32,7 @@ class Row:
         terminated: the row ends its trajectory by the task's own rules.
         last: the row ends its trajectory; in a tree of calls, one of its conversations.
         again: it is replayed: an earlier update has trained on it (`rl_agents.data.success_replay`).
-        fresh: all of it was sampled by the newest weights of its batch.
+        fresh: all of it was sampled by the weights that the learner has when it reads the batch.
         advantages: credit per token (filled by the algorithm's credit function).
         values: critic's value of the prefix before the token (filled when there is a critic).
         value_mask: 1 where the critic is read and trained (filled with the values).
@@ -65,7 +65,7 @@ class Row:
         return len(self.input_ids)
 
 
-def build_samples(trajectories: Sequence[Trajectory], mode: str) -> list[Row]:
+def build_samples(trajectories: Sequence[Trajectory], mode: str, version: int | None = None) -> list[Row]:
     """Return the rows of all trajectories, in order.
 
     ``per_step``: one row per step, the prompt (mask 0) and the response (mask 1).
@@ -78,27 +78,31 @@ def build_samples(trajectories: Sequence[Trajectory], mode: str) -> list[Row]:
     ``Row.trajectory`` is the index in ``trajectories``. Failed trajectories never reach the learner: they have no
     rows. Neither do trajectories without steps.
 
+    Args:
+        version: of the learner's weights; None: the newest in the trajectories.
+
     Raises:
         InputError: unknown mode.
         ValueError: a step with an empty response, or not one log-probability per sampled id.
     """
     if mode not in MODES:
         raise unknown("row layout", mode, MODES)
-    newest = max((step.policy_version for trajectory in trajectories for step in trajectory.steps), default=0)
+    if version is None:
+        version = max((step.policy_version for trajectory in trajectories for step in trajectory.steps), default=0)
     rows = []
     for index, trajectory in enumerate(trajectories):
         if not trajectory.failed:
-            rows += _rows(index, trajectory, mode == "merged", newest)
+            rows += _rows(index, trajectory, mode == "merged", version)
     return rows
 
 
-def _rows(index: int, trajectory: Trajectory, merge: bool, newest: int) -> list[Row]:
+def _rows(index: int, trajectory: Trajectory, merge: bool, version: int) -> list[Row]:
     if is_tree(trajectory):
         following = followers(trajectory)
         lineages = _lineages(trajectory, merge)
-        return [_row(index, trajectory, part, newest, last=following[part[-1]] < 0) for part in lineages]
+        return [_row(index, trajectory, part, version, last=following[part[-1]] < 0) for part in lineages]
     parts = list(_parts(trajectory.steps, merge))
-    return [_row(index, trajectory, part, newest, last=number == len(parts) - 1) for number, part in enumerate(parts)]
+    return [_row(index, trajectory, part, version, last=number == len(parts) - 1) for number, part in enumerate(parts)]
 
 
 def _parts(steps: Sequence[Step], merge: bool) -> Iterator[list[int]]:
@@ -129,7 +133,7 @@ def _lineages(trajectory: Trajectory, merge: bool) -> list[list[int]]:
     return parts
 
 
-def _row(index: int, trajectory: Trajectory, numbers: Sequence[int], newest: int, last: bool) -> Row:
+def _row(index: int, trajectory: Trajectory, numbers: Sequence[int], version: int, last: bool) -> Row:
     end = trajectory.steps[numbers[-1]]
     length = len(end.prompt_ids) + len(end.response_ids)
     ids = np.array(end.prompt_ids + end.response_ids, dtype=np.int32)
@@ -156,5 +160,5 @@ def _row(index: int, trajectory: Trajectory, numbers: Sequence[int], newest: int
         rewards=rewards,
         terminated=last and trajectory.terminated,
         last=last,
-        fresh=all(trajectory.steps[number].policy_version == newest for number in numbers),
+        fresh=all(trajectory.steps[number].policy_version == version for number in numbers),
     )

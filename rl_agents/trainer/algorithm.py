@@ -517,7 +517,8 @@ class AgentAlgorithm(Algorithm):
         warm = self.iteration >= settings.critic_warmup
         again = self.memory.again(self.iteration) if self.memory is not None else ()
         everything = [*trajectories, *(kept.trajectory for kept in again)]
-        rows = [row for row in build_samples(everything, settings.sample_layout) if row.mask.any()]
+        version = self.policy_version if self.recorded is None else -1  # recorded versions are another run's
+        rows = [row for row in build_samples(everything, settings.sample_layout, version) if row.mask.any()]
         for row in rows:
             row.again = row.trajectory >= len(trajectories)
         own = [row for row in rows if not row.again]

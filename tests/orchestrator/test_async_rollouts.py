@@ -63,4 +63,5 @@ def test_without_a_pool_what_was_in_flight_is_sampled_again_by_newer_weights(beg
     for expected in (0, 1, 2):
         (metrics,) = train(second, 1)
         assert metrics["rollout/async_level"] == expected
+        assert ("rollout_corr/logprob_diff_max" in metrics) == (expected == 0), "older weights sampled the others"
         assert expected or versions(second) == {3}
