@@ -112,8 +112,8 @@ SHORT = {
 REPEATED = "webshop"
 REPETITION = """## webshop: without shared requests, and from another start
 
-In the runs of [webshop](#webshop), 15 of the 120 test requests were also training requests. The environment leaves
-these training tasks out since then. Without them, from the same start, no method changes by more than 0.05. *Another
+In the runs of [webshop](#webshop), 15 of the 120 test requests were also training requests. The environment has
+excluded these training tasks since. Without them, from the same start, no method changes by more than 0.05. *Another
 start* imitates other demonstrations of the same player, and has a success of 0.12 at first, instead of 0.14. From it,
 all four methods end lower and closer together: 3spo leads grpo by +0.01 [-0.08, +0.10], and chain-gae by +0.08 [+0.01,
 +0.15].
