@@ -12,10 +12,10 @@ from scripted_gateway import CREATED, answered
 from rl_agents.gateway.calls import Delta, ModelCall, Piece, Start
 from rl_agents.gateway.dialects import DIALECTS, chat_completions, dialect_of, messages, responses
 from rl_agents.gateway.dialects.stream import primed
-from rl_agents.web.errors import ApiError, bad_request, overloaded
+from rl_agents.web.errors import ApiError, bad_request
 
 CALLING = answered("Let me see.", ("add", {"a": 2}), ("add", {"é": [1]}), thoughts="Hm, two.")
-BUSY = overloaded()
+BUSY = ApiError(429, "the server is busy; try again in a moment", "overloaded")
 
 
 def call_of(dialect: ModuleType, **fields: Any) -> ModelCall:

@@ -10,7 +10,7 @@ import pytest
 from scripted_gateway import ANSWERS, CREATED, Script, scripted
 
 from rl_agents.gateway.calls import ModelAnswer
-from rl_agents.web.errors import ApiError, bad_request, overloaded
+from rl_agents.web.errors import ApiError, bad_request
 
 pytestmark = pytest.mark.servers
 
@@ -156,7 +156,7 @@ STATUSES = [
     (bad_request("model: no", "model"), openai.BadRequestError, anthropic.BadRequestError),
     (ApiError(401, "no key", "invalid_api_key"), openai.AuthenticationError, anthropic.AuthenticationError),
     (ApiError(413, "too large", "body_too_large"), openai.APIStatusError, anthropic.RequestTooLargeError),
-    (overloaded(), openai.RateLimitError, anthropic.RateLimitError),
+    (ApiError(429, "busy", "overloaded"), openai.RateLimitError, anthropic.RateLimitError),
     (ApiError(503, "closing", "unavailable"), openai.InternalServerError, anthropic.InternalServerError),
 ]
 
