@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rl_agents.algorithms.pivotrl import exact_miss_rate, turn_profile
 from rl_agents.data.tasks import stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
-from rl_agents.durable import replace_text
+from rl_agents.durable import read_json, replace_text
 from rl_agents.errors import InputError
 from rl_agents.traces.store import PROFILE_FILE, read_table, write_turns
 from rl_agents.traces.turns import Turn
@@ -100,7 +100,7 @@ def claim_folder(folder: Path, key: Mapping[str, Any]) -> None:
     """
     path, wanted = folder / KEY_FILE, json.loads(json.dumps(dict(key)))
     if path.is_file():
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path, dict)
         for name in [*wanted, *found]:
             if found.get(name) != wanted.get(name):
                 raise InputError(
@@ -182,9 +182,9 @@ def _outcomes(turn: Turn, played: Sequence[Trajectory]) -> Outcomes:
 def _read_part(path: Path) -> list[Outcomes] | None:
     if not path.is_file():
         return None
-    rows = json.loads(path.read_text(encoding="utf-8"))
     return [
-        Outcomes(name, tuple(scores), tuple(exact), failures, tokens) for name, scores, exact, failures, tokens in rows
+        Outcomes(name, tuple(scores), tuple(exact), failures, tokens)
+        for name, scores, exact, failures, tokens in read_json(path, list)
     ]
 
 

@@ -65,7 +65,7 @@ class Row:
         return len(self.input_ids)
 
 
-def build_samples(trajectories: Sequence[Trajectory], mode: str, version: int | None = None) -> list[Row]:
+def build_samples(trajectories: Sequence[Trajectory], mode: str, version: int = 0) -> list[Row]:
     """Return the rows of all trajectories, in order.
 
     ``per_step``: one row per step, the prompt (mask 0) and the response (mask 1).
@@ -79,7 +79,7 @@ def build_samples(trajectories: Sequence[Trajectory], mode: str, version: int | 
     rows. Neither do trajectories without steps.
 
     Args:
-        version: of the learner's weights; None: the newest in the trajectories.
+        version: of the learner's weights.
 
     Raises:
         InputError: unknown mode.
@@ -87,8 +87,6 @@ def build_samples(trajectories: Sequence[Trajectory], mode: str, version: int | 
     """
     if mode not in MODES:
         raise unknown("row layout", mode, MODES)
-    if version is None:
-        version = max((step.policy_version for trajectory in trajectories for step in trajectory.steps), default=0)
     rows = []
     for index, trajectory in enumerate(trajectories):
         if not trajectory.failed:

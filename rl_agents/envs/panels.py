@@ -43,10 +43,6 @@ def held_out(ids: Sequence[str], seed: str) -> dict[str, tuple[str, ...]]:
     return {"train": train or tuple(ids), "test": tuple(name for name in ids if name in tests)}
 
 
-#: Number of different tasks of a setting below which some are drawn for both splits.
-FEW = 10**9
-
-
 def without_tests(train: Sequence[str], test: Sequence[str], content: Callable[[str], Hashable]) -> list[str]:
     """Return the training ids whose tasks are not test tasks, too.
 
@@ -85,6 +81,20 @@ def load_panel(path: Path) -> Panel:
 def panel_ids(path: Path, split: str, prefix: str = "") -> list[str]:
     """Return the ids of a split of a panel file, each after ``prefix``."""
     return [f"{prefix}{name}" for name in load_panel(path)[split]]
+
+
+#: Number of different tasks of a setting below which some are drawn for both splits.
+FEW = 10**9
+
+
+def drawn_ids(
+    setting: str, split: str, sizes: Mapping[str, int], different: int, content: Callable[[str], Hashable]
+) -> list[str]:
+    """Return `numbered_ids` of tasks drawn from ``different`` ones; ``train`` lacks those that are test tasks, too."""
+    ids = numbered_ids(setting, split, sizes)
+    if split == "test" or different > FEW:
+        return ids
+    return without_tests(ids, numbered_ids(setting, "test", sizes), content)
 
 
 def numbered_ids(setting: str, split: str, sizes: Mapping[str, int]) -> list[str]:

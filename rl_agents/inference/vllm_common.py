@@ -8,7 +8,6 @@ import math
 import os
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rl_agents.inference.base import Completion, EngineSettings, Extras, Likeliest, RequestRefused, Sampling, stamp
@@ -85,7 +84,7 @@ def register_model_class(model_dir: str) -> bool:
     """
     from vllm import ModelRegistry
 
-    config = json.loads((Path(model_dir) / "config.json").read_text())
+    config = read_config(model_dir)
     try:
         from vllm.model_executor.models.registry import _VLLM_MODELS
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import os
 import re
 from functools import lru_cache
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_agents.data.building import only_one, paced, printed
+from rl_agents.durable import read_json
 from rl_agents.errors import InputError
 from rl_agents.installation import pip_install
 from rl_agents.retrieval.passages import CACHED_QUERIES, Hit, PassageStore
@@ -135,7 +135,6 @@ def is_e5(folder: str) -> bool:
 def _json(folder: str, name: str) -> dict[str, Any]:
     """Return a JSON object of a model folder; empty if it cannot be read."""
     try:
-        found = json.loads(Path(folder, name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_json(Path(folder, name), dict)
+    except (OSError, InputError):
         return {}
-    return found if isinstance(found, dict) else {}

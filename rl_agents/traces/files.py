@@ -22,7 +22,7 @@ from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import Exchange
 from rl_agents.tools.calls import Tool, read_response, read_tools
 from rl_agents.tools.strict_json import strict_json
-from rl_agents.traces.formats import FIELDS, TRIAL, Trace, read_trace
+from rl_agents.traces.formats import FIELDS, Trace, read_trace, task_of
 from rl_agents.traces.store import TURNS_FILE, is_turn_file, read_turns
 from rl_agents.traces.turns import Extraction, Turn, extract_turns
 
@@ -190,7 +190,7 @@ def _domains(traces: Sequence[tuple[str, Trace]]) -> dict[str, list[int]]:
     bare = [(place, table, trace) for place, (table, trace) in enumerate(traces) if not trace.tools]
     tasks: dict[str, set[str]] = {}
     for _, _, trace in bare:
-        tasks.setdefault(_system(trace), set()).add(trace.trace_id.partition(TRIAL)[0])
+        tasks.setdefault(_system(trace), set()).add(task_of(trace.trace_id))
     found: dict[str, list[int]] = {}
     for place, table, trace in bare:
         prompt = _system(trace)

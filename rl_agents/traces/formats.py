@@ -33,7 +33,7 @@ FIELDS = (
     "response", "metadata", "harness", "system",
 )  # fmt: skip
 #: What follows a task's name in the id of a trace, and is followed by the number of the trial.
-TRIAL = " (trial "
+_TRIAL = " (trial "
 #: Keys whose values may be JSON text.
 PACKED = ("messages", "tools", "traj", "conversations", "responses_create_params", "expected_action", "metadata")
 #: ShareGPT's speakers -> roles.
@@ -65,6 +65,11 @@ class Trace:
     reward: float | None = None
     single: bool = False
     harness: str = ""
+
+
+def task_of(trace_id: str) -> str:
+    """Return the id of a trace without its trial: trials of one task share it."""
+    return trace_id.partition(_TRIAL)[0]
 
 
 def read_trace(record: Any, source: str, tools: Sequence[Tool] = ()) -> Trace:
@@ -100,7 +105,7 @@ def _read_chat(record: Mapping[str, Any], source: str, tools: tuple[Tool, ...]) 
 def _read_tau_bench(record: Mapping[str, Any], source: str, tools: tuple[Tool, ...]) -> Trace:
     messages, trial = _messages(record["traj"], "traj"), record.get("trial")
     task = record.get("task_id")
-    name = None if task is None else f"{task}" if trial is None else f"{task}{TRIAL}{trial})"
+    name = None if task is None else f"{task}" if trial is None else f"{task}{_TRIAL}{trial})"
     return Trace(_name(name, source), source, messages, tools, _reward(record.get("reward")))
 
 

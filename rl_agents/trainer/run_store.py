@@ -42,7 +42,7 @@ from rl_agents.store.records import (
 )
 from rl_agents.store.trajectory_store import PoolError, PoolWriter
 
-#: Seconds that what was written may take to reach the disk when a checkpoint waits for it, once the writer is there.
+#: Seconds that a checkpoint waits until the store is on disk, once the store's writer runs.
 FLUSH_S = 60.0
 
 

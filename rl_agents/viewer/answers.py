@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rl_agents.durable import read_json
 from rl_agents.errors import InputError
 from rl_agents.reporting.run_folder import json_safe
 from rl_agents.viewer import curves, episodes, groups, step_values, tasks, tokens, trees
@@ -22,8 +23,8 @@ def sweep(params: Params) -> dict[str, Any]:
         raise ApiError(404, f"unknown sweep '{name}'", "unknown_sweep", "sweep")
     file = params.catalog.sweeps[name] / RESULTS
     try:
-        results = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except (json.JSONDecodeError, OSError):
+        results = read_json(file, dict) if file.is_file() else {}
+    except (InputError, OSError):
         results = {}
     runs = {run.folder.path.name: run.name for run in params.catalog.runs.values() if run.sweep == name}
     return {"sweep": name, "results": results, "runs": runs}

@@ -24,7 +24,7 @@ from functools import cache, lru_cache
 
 from rl_agents.config.options import read_options
 from rl_agents.envs.circuit_decoding import CircuitDecodingOptions, SizeKeys
-from rl_agents.envs.panels import FEW, numbered_ids, shuffled_ids, unknown_task, without_tests
+from rl_agents.envs.panels import drawn_ids, numbered_ids, shuffled_ids, unknown_task
 
 NUM_INPUTS = 3
 INPUTS: tuple[str, ...] = tuple(f"{row:0{NUM_INPUTS}b}" for row in range(2**NUM_INPUTS))
@@ -124,12 +124,8 @@ class Task:
 
 
 def task_ids(split: str, options: CircuitDecodingOptions) -> list[str]:
-    """Return the ids of a split; ``train`` lacks tasks of small settings that are test tasks, too."""
-    train, test = (numbered_ids(options.size, part, SIZES) for part in SIZES)
-    if split == "test":
-        return test
     different = math.comb(len(functions()), options.candidates) * math.perm(options.candidates, options.circuits)
-    return train if different > FEW else without_tests(train, test, lambda name: find_task(name).content)
+    return drawn_ids(options.size, split, SIZES, different, lambda name: find_task(name).content)
 
 
 @lru_cache(maxsize=4096)

@@ -12,7 +12,7 @@ from rl_agents.envs.pivot import PivotOptions
 from rl_agents.envs.pivot.desk import desk_turns
 from rl_agents.errors import InputError
 from rl_agents.rewards.verifiers import Verifier, make_verifier, self_check
-from rl_agents.traces.formats import TRIAL
+from rl_agents.traces.formats import task_of
 from rl_agents.traces.turns import Turn
 
 SPLIT_SEED = "pivot-2026"
@@ -67,7 +67,7 @@ def split_by_trace(turns: Sequence[Turn], test_share: float) -> tuple[tuple[str,
     not seen the pivots that test. Only if that leaves one set empty, the nearest trace is moved to it. If there is one
     trace or no share, both sets have all turns.
     """
-    tasks = {turn.turn_id: turn.trace_id.partition(TRIAL)[0] for turn in turns}
+    tasks = {turn.turn_id: task_of(turn.trace_id) for turn in turns}
     draws = {task: uniform_draw(task, SPLIT_SEED) for task in dict.fromkeys(tasks.values())}
     order = sorted(draws, key=draws.__getitem__)
     count = sum(draw < test_share for draw in draws.values())

@@ -22,7 +22,7 @@ from itertools import count
 
 from rl_agents.config.options import keys_of, read_options
 from rl_agents.envs.options import part_of
-from rl_agents.envs.panels import FEW, numbered_ids, unknown_task, without_tests
+from rl_agents.envs.panels import drawn_ids, numbered_ids, unknown_task
 from rl_agents.envs.preference_estimation import PreferenceEstimationOptions, SizeKeys
 from rl_agents.envs.preferences import Levels, Movie
 from rl_agents.errors import InputError
@@ -102,12 +102,8 @@ class Task:
 
 
 def task_ids(split: str, options: PreferenceEstimationOptions) -> list[str]:
-    """Return the ids of a split; ``train`` lacks tasks of small settings that are test tasks, too."""
     setting = part_of(Setting, options)
-    train, test = (numbered_ids(setting.name, part, SIZES) for part in SIZES)
-    if split == "test":
-        return test
-    return train if setting.different > FEW else without_tests(train, test, lambda name: find_task(name).content)
+    return drawn_ids(setting.name, split, SIZES, setting.different, lambda name: find_task(name).content)
 
 
 @lru_cache(maxsize=4096)

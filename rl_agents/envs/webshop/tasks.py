@@ -6,8 +6,8 @@ limit, which their code draws without a seed and which is fixed here.
 
 - Official files: goals 0 to 499 are test, all others train, as in StepPO (appendix B.1) and 3SPO (appendix C). Of 1,500
   goals or fewer, the first fifth is test, the rest train.
-- Generated catalogs ``generated`` and ``small``: split once by sha256. Requests that occur in both sets are left out of
-  the training set. ``panel.json`` has the sizes of the sets and the hash of their requests.
+- Generated catalogs ``generated`` and ``small``: split once by sha256. The training set excludes the requests of the
+  test set. ``panel.json`` has the sizes of the sets and the hash of their requests.
 """
 
 from __future__ import annotations
