@@ -176,7 +176,7 @@ def _filter_parser() -> Parser:
     parser.add_count("--at-most", 0, "keep at most the N hardest (default: all)", least=0)
     parser.add_argument(
         "--random", type=int, nargs="?", const=0, metavar="N",
-        help="draw N random turns instead; without N, as many as would be kept (the paper's ablation)",
+        help="draw N random turns instead; without N, as many as would be kept",
     )  # fmt: skip
     parser.add_seed()
     return parser
