@@ -42,7 +42,7 @@ REASONS = {
     ),
     **dict.fromkeys(["prs_require_tool_call", "prs_thresholds"], "forms of the paper's reward"),
     **dict.fromkeys(
-        ["advantage_std", "kl_estimator", "bootstrap_on_truncation"], REFERENCE,
+        ["advantage_std", "kl_estimator", "kl_in_reward_coef", "bootstrap_on_truncation"], REFERENCE,
     ),
     **dict.fromkeys(["pool", "pool_min_return"], "which sessions there are depends on the user"),
     "demonstration_columns": "which dialogues there are depends on the user",
