@@ -91,27 +91,57 @@ def named(where: str) -> Iterator[None]:
         raise InputError(f"{where}: {described(error)}") from error
 
 
-def similar(name: str, valid: Iterable[str], otherwise: str = "", cutoff: float = 0.5) -> str:
-    """Return a hint that names the closest valid choice; ``otherwise`` if none is close.
+def closest(name: str, valid: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the valid choice that ``name`` was probably meant to be; empty if none is close.
+
+    That is the one with the fewest typing errors, up to one per three letters; else the only one that begins with
+    ``name``; else the most similar one. A beginning of all up to a dot, such as ``env.``, does not count.
 
     Args:
-        cutoff: least similarity, 1 for equal names; higher where ``valid`` is a folder of anything.
+        cutoff: least similarity of the last case, 1 for equal names; higher where ``valid`` is a folder of anything.
+    """
+    choices, start = sorted(valid), name[: name.rfind(".") + 1]
+    shared = len(start) if all(choice.startswith(start) for choice in choices) else 0
+    wanted, known = name.lower()[shared:][:100], {choice.lower()[shared:]: choice for choice in choices}
+    errors = {choice: typing_errors(wanted, choice) for choice in known}
+    if close := [choice for choice in known if errors[choice] <= max(1, len(wanted) // 3)]:
+        return known[min(close, key=lambda choice: (errors[choice], choice[:1] != wanted[:1]))]
+    begun = [choice for choice in known if len(wanted) > 2 and choice.startswith(wanted)]
+    alike = begun if len(begun) == 1 else difflib.get_close_matches(wanted, known, n=1, cutoff=cutoff)
+    return known[alike[0]] if alike else ""
+
+
+def typing_errors(one: str, other: str) -> int:
+    """Return the least number of letters to insert, delete, replace, or swap with the next (optimal alignment).
+
+    >>> typing_errors("gpro", "grpo"), typing_errors("gpro", "hgpo")
+    (1, 2)
+    """
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        two_before, before, row = before, row, [i]
+        for j, own in enumerate(other, 1):
+            row.append(min(before[j] + 1, row[-1] + 1, before[j - 1] + (letter != own)))
+            if i > 1 and j > 1 and letter == other[j - 2] and own == one[i - 2]:
+                row[j] = min(row[j], two_before[j - 2] + 1)
+    return row[-1]
+
+
+def similar(name: str, valid: Iterable[str], otherwise: str = "", cutoff: float = 0.6) -> str:
+    """Return a hint that names the `closest` choice; ``otherwise`` if none is close.
 
     >>> similar("grop", ["grpo", "ppo"])
     "did you mean 'grpo'?"
     """
-    choices = sorted(valid)
-    lowered = {choice.lower(): choice for choice in choices}
-    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=cutoff)
-    begun = [choice for choice in lowered if len(name) > 2 and choice.startswith(name.lower())]
-    close = close or begun[: len(begun) == 1]
-    return f"did you mean '{lowered[close[0]]}'?" if close else otherwise
+    near = closest(name, valid, cutoff)
+    return f"did you mean '{near}'?" if near else otherwise
 
 
 def similar_file(path: Path) -> str:
     """Return a hint that names what is like ``path`` in its folder; empty if nothing is."""
     there = path.parent.iterdir() if path.parent.is_dir() else ()
-    return similar(path.name, (entry.name for entry in there), cutoff=0.6)
+    return similar(path.name, (entry.name for entry in there))
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

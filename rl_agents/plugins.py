@@ -18,7 +18,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from rl_agents.errors import InputError, described, place_of
+from rl_agents.errors import InputError, described, place_of, similar_file
 
 #: Entry points that are imported in every process; the name only documents what a module registers.
 GROUPS = tuple(
@@ -153,8 +153,9 @@ def own_module(module: str, wanted: str) -> Any:
             job = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ and "; a .gitignore may exclude it from the job's folder"
             place = f"{module}{place_of(error, (__file__,))}"
             raise InputError(f"{wanted}: {place} needs {error.name}, which is not installed{job or ''}") from error
+        near = similar_file(Path(folder, f"{module}.py"))
         raise InputError(
-            f"{wanted}: there is no module {module} in {folder} or among the installed ones; "
+            f"{wanted}: there is no module {module} in {folder} or among the installed ones; {near and near + ' Else '}"
             f"run from the folder that contains {module.partition('.')[0]}.py, or add it to PYTHONPATH"
         ) from error
     except InputError:

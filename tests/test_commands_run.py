@@ -83,7 +83,8 @@ INSTEAD = [
 ]
 #: Words that are added to the arguments of `run.py`.
 SMALLER = [
-    (r"^--(?!resume)(?!.*(model|alfworld|treasure|my_task))", "--model START"),
+    (r"^--(?!resume)(?!.*(model|alfworld|treasure|my_task|shop\.py))", "--model START"),
+    (r"^--.*shop\.py", "--set starter_iterations=1"),
     (r"alfworld_chain_gae_weak", "--model MODEL"),
     (r"^--", "--local --set minibatches=1 eval_episodes=2 max_turns=2"),
     (r"^--.*(DIR|MODEL|weak|my_task|1gpu)", "--set max_response_tokens=8"),

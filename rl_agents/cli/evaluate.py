@@ -49,7 +49,9 @@ def build_parser() -> Parser:
     parser.add_argument("--split", default="test", choices=("test", "train"), help="task set (default: test)")
     parser.add_argument("--local", action="store_true", help="run in a single process, without Ray actors")
     parser.add_argument("--json", action="store_true", help="print only the JSON, on one line")
-    parser.add_settings_flag()
+    parser.add_settings_flag(
+        {"model": "--model", "seed": "--seed", "eval_episodes": "--episodes", "temperature": "--temperature"}
+    )
     return parser
 
 
@@ -124,7 +126,6 @@ def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, 
         InputError: contradictory flags, missing folder, unknown key or environment.
     """
     given = merge_flags(args.set, {"env": args.env, "eval_temperature": args.temperature})
-    refuse_keys(given, ("model", "seed", "eval_episodes", "temperature"), "the eval command has a flag for it")
     refuse_keys(given, EVALUATION_KEYS, "it has an effect only on training")
     flags = {**given, **keys}
     settings = policy_settings(path, flags, args)

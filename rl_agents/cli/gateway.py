@@ -53,7 +53,7 @@ def build_parser() -> Parser:
         help="reasoning that a client does not send back: keep it in the prompt (default), or use messages as sent",
     )  # fmt: skip
     parser.add_count("--max-calls", 0, "most calls per session (default: no limit)", least=0)
-    parser.add_settings_flag()
+    parser.add_settings_flag({"model": "--model", "engine": "--engine", "pool": "--pool"})
     return parser
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import NoReturn, TextIO
 
+from rl_agents.config.aliases import ALIASES, RENAMED
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import as_called, called
 
@@ -40,6 +42,8 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         self._least: dict[str, int] = {}
+        self._flags: Mapping[str, str] = {}
+        self._own: Collection[str] = ()
 
     def format_help(self) -> str:
         """Return the help text, with the command as it was called."""
@@ -67,11 +71,29 @@ class Parser(argparse.ArgumentParser):
                 raise InputError(f"{flag} {value}: must be at least {least}")
         for item in rest:
             if item.startswith("-"):
+                name, _, value = item.lstrip("-").replace("-", "_").partition("=")
+                if "--set" in self._option_string_actions and self._is_key(name):
+                    raise InputError(f"{item} is no flag but a key: write --set {name}={value or 'VALUE'}")
                 flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
                 raise unknown("flag", item.partition("=")[0], flags)
         if rest:
             raise InputError(f"unexpected argument '{rest[0]}' (see {self.prog} --help)")
+        for item in getattr(args, "set", ()):
+            self._refuse_flag(item)
         return args
+
+    def _is_key(self, name: str) -> bool:
+        from rl_agents.algorithms import KEYS  # not before it is needed: this module has fast imports
+
+        return name in {*KEYS, *ALIASES, *RENAMED, *self._own}
+
+    def _refuse_flag(self, item: str) -> None:
+        """Raise `InputError` if a ``key=value`` of ``--set`` means a flag, which the message names."""
+        name, _, value = item.partition("=")
+        flag = self._flags.get(name, f"--{name.replace('_', '-')}")
+        action = self._option_string_actions.get(flag)
+        if action and (name in self._flags or not self._is_key(name)):
+            raise InputError(f"--set {item}: write {flag}{'' if action.nargs == 0 else f' {value}'}")
 
     def add_count(self, flag: str, default: int | None, help: str, least: int = 1, metavar: str = "N") -> None:
         """Add a flag for a whole number of at least ``least``; the help text ends with its default."""
@@ -82,7 +104,9 @@ class Parser(argparse.ArgumentParser):
     def add_seed(self) -> None:
         self.add_count("--seed", 0, "random seed", least=0)
 
-    def add_settings_flag(self) -> None:
+    def add_settings_flag(self, flags: Mapping[str, str] = MappingProxyType({}), own: Collection[str] = ()) -> None:
+        """Add ``--set`` for a run's keys, except those that ``flags`` give instead, and for a command's own."""
+        self._flags, self._own = flags, own
         self.add_argument(
             "--set", nargs="+", action="extend", default=[], metavar="key=value",
             help="set configuration keys; `run.py list --keys` lists them",

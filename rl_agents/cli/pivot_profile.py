@@ -43,7 +43,9 @@ def build_parser() -> Parser:
         "--skip-bad", action="store_true", help="skip turns that the verifier or the chat template rejects"
     )
     parser.add_argument("--local", action="store_true", help="run in a single process, without Ray actors")
-    parser.add_settings_flag()
+    parser.add_settings_flag(
+        {"model": "--model", "seed": "--seed", "group_size": "--rollouts", "env.pivots": "--traces"}
+    )
     return parser
 
 
@@ -80,8 +82,7 @@ def _profile(args: argparse.Namespace, folder: Path) -> int:
 
 def _flags(args: argparse.Namespace) -> dict[str, Any]:
     flags = parse_assignments(args.set)
-    names = ("algo", "env", "model", "seed", "group_size", "env.pivots")
-    refuse_keys(flags, names, "use the flag of pivot profile, or omit it: profile sets it")
+    refuse_keys(flags, ("algo", "env"), "pivot profile sets it itself")
     if args.verifier:
         flags["env.verifier"] = args.verifier
     return flags

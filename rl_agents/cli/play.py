@@ -49,7 +49,7 @@ def build_parser() -> Parser:
     parser.add_argument("--split", choices=("train", "test"), default="train", help="task set (default: train)")
     parser.add_count("--episodes", 1, "number of episodes")
     parser.add_seed()
-    parser.add_settings_flag()
+    parser.add_settings_flag({"env": "--env", "seed": "--seed", "eval_episodes": "--episodes"})
     return parser
 
 

@@ -26,7 +26,7 @@ def build_parser() -> Parser:
     parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: the cache)")
     parser.add_seed()
     parser.add_argument("--iterations", type=int, metavar="N", help="training iterations (default: the environment's)")
-    parser.add_settings_flag()
+    parser.add_settings_flag({"env": "--env", "model": "--model", "seed": "--seed"})
     return parser
 
 
@@ -59,7 +59,7 @@ def plan(args: argparse.Namespace) -> dict[str, Any]:
     """
     env_spec(args.env)
     keys = merge_flags(args.set, {"iterations": args.iterations})
-    refuse_keys(keys, ("algo", "env", "model", "seed"), "the sft command has a flag for it, or does not use it")
+    refuse_keys(keys, ("algo",), "the sft command imitates a scripted player; it has no other algorithm")
     Settings.from_dict(keys)  # checks keys and types before slow imports
     starter = starter_spec(args.env, env_keys(keys))
     named = {"env": args.env, "algo": "sft", "seed": args.seed, **({"model": args.model} if args.model else {})}

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rl_agents.errors import InputError, similar
+from rl_agents.errors import InputError, closest, typing_errors
 
 #: Another library's name -> the key that means the same, with the same unit (TRL, verl, Stable-Baselines3, RLlib,
 #: OpenRLHF). Both are accepted; config.yaml has the key.
@@ -31,6 +31,7 @@ ALIASES: Mapping[str, str] = {
     "lambda_": "gae_lambda",
     "discount": "gamma",
     "max_grad_norm": "grad_clip",
+    "max_tokens": "max_response_tokens",
     "max_new_tokens": "max_response_tokens",
     "max_completion_length": "max_response_tokens",
     "max_response_length": "max_response_tokens",
@@ -142,6 +143,9 @@ def todays_value(name: str, value: Any) -> Any:
 
 def unknown_key(name: str, valid: Iterable[str]) -> InputError:
     """Build the error for an unknown key: the keys that replace another library's name, else the nearest one."""
-    if name in HINTS:
-        return InputError(f"unknown key '{name}': set {HINTS[name]} instead")
-    return InputError(f"unknown key '{name}': {similar(name, {'env.KEY', *valid}, '`run.py list --keys` shows all')}")
+    near = name if name in HINTS else closest(name, {"env.KEY", *valid, *ALIASES, *RENAMED, *HINTS})
+    if near in HINTS:
+        return InputError(f"unknown key '{name}': set {HINTS[near]} instead")
+    hint = f"did you mean '{RENAMED.get(near, near)}'?" if near else "`run.py list --keys` shows all."
+    own = "" if near and typing_errors(name.lower(), near) < 4 else f" A key of the environment is env.{name}"
+    return InputError(f"unknown key '{name}': {hint}{own}")

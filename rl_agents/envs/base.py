@@ -19,7 +19,7 @@ from rl_agents.background import settled
 from rl_agents.config.options import read_options
 from rl_agents.envs.gymnasium_adapter import PREFIX, adapter_spec, players_starter
 from rl_agents.envs.spec import EnvSpec, StarterSpec, TextEnv
-from rl_agents.errors import InputError, NoPlayer, NoTasks, unknown
+from rl_agents.errors import InputError, NoPlayer, NoTasks, closest, unknown
 from rl_agents.plugins import claim
 
 #: The order of listings; other environments follow.
@@ -82,8 +82,16 @@ def env_spec(name: str) -> EnvSpec:
     if name.startswith(PREFIX):
         return adapter_spec(name)
     if name not in ENVIRONMENTS:
-        raise unknown("environment", name, [*ENVIRONMENTS, *CLASSES, PREFIX + (name if ":" in name else "<id>")])
+        raise _unknown(name)
     return ENVIRONMENTS[name]
+
+
+def _unknown(name: str) -> InputError:
+    first, colon, rest = name.partition(":")
+    if colon or name in gymnasium.registry:
+        own = rest if colon and closest(first, [PREFIX[:-1]], cutoff=0.8) else name
+        return InputError(f"unknown environment '{name}': did you mean '{PREFIX}{own}'?")
+    return unknown("environment", name, [*ENVIRONMENTS, *CLASSES, f"{PREFIX}<id>"])
 
 
 def is_environment(name: str) -> bool:

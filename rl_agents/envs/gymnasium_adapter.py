@@ -65,7 +65,7 @@ def registered(gym_id: str) -> registration.EnvSpec:
 def _unknown(gym_id: str, module: str, home: Any) -> InputError:
     plain_id = gym_id.rpartition(":")[2]
     if home is None:
-        hint = similar(plain_id, gymnasium.registry, cutoff=0.0)
+        hint = similar(plain_id, gymnasium.registry, "gymnasium registers none of that name.")
         return InputError(f"unknown gymnasium environment '{plain_id}': {hint} Your own is gymnasium:<module>:<id>")
     classes = [
         name

@@ -30,7 +30,7 @@ eval --model= --local => --model '': the value is empty; is a shell variable uns
 --algo sft --set async_level=1 => key 'async_level' has no effect with algo sft: it trains on demonstrations
 --algo 3spo --env guess_numbers --set search_steps=9 async_level=2 => async_level=2: 3spo chooses states by
 --set env.prompt=chatty => env.prompt='chatty': valid: paper, compact
---set env.nope=1 => unknown option of environment guess_numbers 'env.nope': did you mean 'env.progress'?
+--set env.nope=1 => unknown option of environment guess_numbers 'env.nope': valid: env.progress, env.prompt
 --set =1 => --set =1: write it as key=value
 --set lr=[1 => --set lr=[1: the value is not valid YAML
 --set env.max_turns=3 => env.max_turns is not a key: set max_turns, which holds for the environment, too
@@ -51,7 +51,62 @@ eval --model= --local => --model '': the value is empty; is a shell variable uns
 --resume . => not the output folder of a run (no config.yaml)
 --config . => .: is a directory
 --output => argument --output: expected one argument (see run.py --help)
---bogus => unknown flag '--bogus': did you mean '--output'?
+--bogus => unknown flag '--bogus': valid: --algo, --config, --env
+--lr 1e-4 => --lr is no flag but a key: write --set lr=VALUE
+--eval-episodes=3 => --eval-episodes=3 is no flag but a key: write --set eval_episodes=3
+serve --max-sessions 3 => --max-sessions is no flag but a key: write --set max_sessions=VALUE
+view --lr 3 => unknown flag '--lr': did you mean '--port'?
+--set output=o => --set output=o: write --output o
+--set local=true => --set local=true: write --local
+serve --checkpoint . --set model=x => --set model=x: write --checkpoint x
+serve --checkpoint . --set port=1 => --set port=1: write --port 1
+eval --checkpoint R --set eval_episodes=112 => --set eval_episodes=112: write --episodes 112
+eval --checkpoint R --set seed=1 => --set seed=1: write --seed 1
+eval --checkpoint R --set temperature=0 => --set temperature=0: write --temperature 0
+eval --checkpoint R --set seeds=2 => --set seeds=2: write --seeds 2
+gateway --model . --set engine=torch => --set engine=torch: write --engine torch
+gateway --model . --set pool=p => --set pool=p: write --pool p
+play --set seed=1 => --set seed=1: write --seed 1
+play --set env=webshop => --set env=webshop: write --env webshop
+sft --set env=webshop => --set env=webshop: write --env webshop
+pivot profile --traces t --model m --set group_size=3 => --set group_size=3: write --rollouts 3
+pivot profile --traces t --model m --set algo=grpo => --set algo=grpo: pivot profile sets it itself
+tune s.yaml --set output=o => --set output=o: write --output o
+--set learning_rte=1e-4 => unknown key 'learning_rte': did you mean 'learning_rate'?
+--set lerning_rate=1e-4 => unknown key 'lerning_rate': did you mean 'learning_rate'?
+--set Learning_Rate=1 => unknown key 'Learning_Rate': did you mean 'learning_rate'?
+--set kl_coeff=1 => unknown key 'kl_coeff': did you mean 'kl_coef'?
+--set num_generation=4 => unknown key 'num_generation': did you mean 'num_generations'?
+--set max_token=5 => unknown key 'max_token': did you mean 'max_tokens'?
+--set groupsize=4 => unknown key 'groupsize': did you mean 'group_size'?
+--set gruop_size=4 => unknown key 'gruop_size': did you mean 'group_size'?
+--set evalepisodes=3 => unknown key 'evalepisodes': did you mean 'eval_episodes'?
+--set entropy=0.1 => unknown key 'entropy': did you mean 'entropy_coef'?
+--set gaurd=warn => unknown key 'gaurd': did you mean 'collapse_monitor'?
+--set batch_sze=3 => unknown key 'batch_sze': set tasks_per_iteration (tasks) and group_size (rollouts of each) instead
+--set tasks=x.jsonl => did you mean 'tasks_per_iteration'? A key of the environment is env.tasks
+--set xyzzy=1 => unknown key 'xyzzy': `run.py list --keys` shows all. A key of the environment is env.xyzzy
+--set env.pompt=x => unknown option of environment guess_numbers 'env.pompt': did you mean 'env.prompt'?
+--env gymnasum:market:Market => unknown environment 'gymnasum:market:Market': did you mean 'gymnasium:market:Market'?
+--env gym:market:Market => did you mean 'gymnasium:market:Market'?
+--env market:Market => did you mean 'gymnasium:market:Market'?
+--env market.py:Market => did you mean 'gymnasium:market.py:Market'?
+--env CartPole-v1 => unknown environment 'CartPole-v1': did you mean 'gymnasium:CartPole-v1'?
+--env gymnasium:CartPole => unknown gymnasium environment 'CartPole': did you mean 'CartPole-v1'?
+--env gymnasium:market => unknown gymnasium environment 'market': gymnasium registers none of that name. Your own is gym
+--env guess => unknown environment 'guess': did you mean 'guess_numbers'?
+--env black-box => unknown environment 'black-box': did you mean 'blackbox'?
+--env Webshp => unknown environment 'Webshp': did you mean 'webshop'?
+--algo gpro => unknown algorithm 'gpro': did you mean 'grpo'?
+--algo pop => unknown algorithm 'pop': did you mean 'ppo'?
+--algo dr_grpo => unknown algorithm 'dr_grpo': did you mean 'dr-grpo'?
+--algo r1oo => unknown algorithm 'r1oo': did you mean 'rloo'?
+--algo reinforce => unknown algorithm 'reinforce': did you mean 'reinforce++'?
+--algo reinforce_plus_plus => did you mean 'reinforce++'?
+--algo t3 => unknown algorithm 't3': valid: 3spo, chain-gae
+--config guess_number_grpo => unknown recipe 'guess_number_grpo': did you mean 'guess_numbers_grpo'?
+--config grpo => unknown recipe 'grpo': `run.py list recipes` shows all
+--set reward=pr => unknown reward 'pr': did you mean 'prs'?
 train extra => unexpected argument 'extra' (see run.py --help)
 eval --model x --checkpoint y => --checkpoint and --model exclude each other; --compare DIR DIR takes several policies
 eval --model . --temperature nan => .: no Hugging Face model there (no config.json)
@@ -64,7 +119,7 @@ gateway --model . --pool . => --pool .: a folder; name a file, such as pool.sqli
 doctor --quick --gpu-memory 24 => --gpu-memory 24: is for the check of a recipe: give --config RECIPE
 doctor --quick --set lr=1 => --quick only checks package versions: leave it out, or give no --config, --set or
 play --set learning_rate=1 => --set lr=1.0: play samples no model and trains none; it uses env.KEY, plugins
-sft --set algo=ppo => --set algo=ppo: the sft command has a flag for it, or does not use it
+sft --set algo=ppo => --set algo=ppo: the sft command imitates a scripted player; it has no other algorithm
 sft --iterations 3 => --seed, --iterations and --set make a model other than the cached one: give --output DIR
 sft --output o --iterations 3 --set iterations=4 => iterations is given twice: by its flag (3) and by --set iterations=4
 tune => tune needs a sweep file, such as tune_configs/sweeps/vspo_small.yaml (see run.py tune --he
@@ -85,7 +140,7 @@ evl => unknown command 'evl': did you mean 'eval'?
 --pool p --set group_size=4 => key 'group_size' has no effect with pool=p
 --pool p --set pool=q => pool is given twice
 --pool p --algo 3spo --env guess_numbers => pool=p: 3spo samples at states of its own choice
-eval --model . --set model=x => --set model=x: the eval command has a flag for it
+eval --model . --set model=x => --set model=x: write --model x
 eval --model . --set eval_temperature=1 --temperature 0 => eval_temperature is given twice: by its flag (0.0)
 eval => eval needs one of --checkpoint DIR, --model DIR and --compare DIR DIR ...
 eval --model . --split dev => invalid choice: 'dev'

@@ -230,6 +230,10 @@ def test_a_line_and_exit_code_2(folder: Path, capsys: pytest.CaptureFixture[str]
         ("gymnasium:raising:Mine", "cannot be created: ValueError: no data (raising.py:11)"),
         ("gymnasium:endless:Mine", "Mine.max_turns=-3: must be at least 0"),
         ("gymnasium:random.py:Mine", f"the module name random is taken by {random.__file__}: rename random.py"),
+        (
+            "gymnasium:mien:Mine",
+            f"no module mien in {folder} or among the installed ones; did you mean 'mine.py'? Else run",
+        ),
         ("mine:Mine", "unknown environment 'mine:Mine': did you mean 'gymnasium:mine:Mine'?"),
     ):
         assert main(["--local", "--env", name, "--set", "model=m"]) == 2
