@@ -22,6 +22,26 @@ BoolArray = NDArray[np.bool_]
 
 # --- statistics -------------------------------------------------------------------------------------------------------
 
+#: Values count as equal up to this share of the spread that returns can have; see `tolerance`.
+EQUAL = 1e-4
+#: Relative rounding of float32, in which rewards are kept: two units in the last place.
+ROUNDING = 2.0**-22
+
+
+def tolerance(values: FloatArray) -> float:
+    """Largest difference at which two returns of a batch count as equal: max(1e-4·S, 2^-22·max |R|).
+
+    S = max(1, max R - min R) is the spread that returns can have: a batch in which all fail does not show it, so it is
+    at least 1. Returns in [0, 1] that differ by 1e-5 (a KL in the reward) are equal, and so are 0 and 0.01 next to
+    200; returns near 1e6 that differ by 1 are not. The second term is the rounding of rewards in float32. Dividing what
+    is equal by its deviation, or whitening it, would turn noise into advantages of the usual size.
+
+    Source: ours; scale rewards whose whole range is below 1e-2.
+    """
+    if not values.size:
+        return 0.0
+    return max(EQUAL * max(1.0, float(np.ptp(values))), ROUNDING * float(np.abs(values).max()))
+
 
 def masked_mean(x: ArrayLike, mask: ArrayLike) -> float:
     """mean_m(x) = Σ m·x / (Σ m + 1e-8); values outside the mask may be NaN. 0 for an empty mask."""
@@ -46,7 +66,10 @@ def masked_var(x: ArrayLike, mask: ArrayLike) -> float:
 
 
 def masked_whiten(x: ArrayLike, mask: ArrayLike) -> FloatArray:
-    """whiten_m(x) = (x - mean_m)·(var_m + 1e-8)^{-1/2} on the mask, 0 elsewhere; equal values, or a single one: 0."""
+    """whiten_m(x) = (x - mean_m)·(var_m + 1e-8)^{-1/2} on the mask, 0 elsewhere.
+
+    A single value becomes 0, and so do values that are equal (`tolerance`).
+    """
     flag = np.asarray(mask) != 0
     values = np.where(flag, np.asarray(x, dtype=np.float64), 0.0)
     if _agree(values[flag]):
@@ -57,8 +80,7 @@ def masked_whiten(x: ArrayLike, mask: ArrayLike) -> FloatArray:
 
 
 def _agree(values: FloatArray) -> bool:
-    """Whether values are equal up to rounding: the 1e-8 in `masked_mean` would whiten what it leaves of them."""
-    return values.size < 2 or float(np.ptp(values)) <= ROUNDING * TOLERANCE * max(1.0, float(np.abs(values).max()))
+    return values.size < 2 or float(np.ptp(values)) <= tolerance(values)
 
 
 def whiten_rows(rows: Sequence[FloatArray], masks: Sequence[ArrayLike]) -> list[FloatArray]:
@@ -230,7 +252,7 @@ def gains(
 def whiten_steps(advantages: ArrayLike) -> FloatArray:
     """(A - mean)/(sample std + 1e-8) over all steps of the batch (StepPO's code, not in its equations).
 
-    Equal advantages, or a single one, become 0.
+    Equal advantages (`tolerance`), or a single one, become 0.
     """
     values = np.asarray(advantages, dtype=np.float64)
     if _agree(values):
@@ -281,28 +303,27 @@ def reward_to_go(
 # --- groups -----------------------------------------------------------------------------------------------------------
 
 # Advantages from comparing rollouts of one task, without a critic. Arrays are [n]: return, group and advantage of n
-# rollouts; `rl_agents.data.step_table.StepTable.returns` chooses what counts as one. A return that equals its group's
-# mean up to rounding gets exactly 0: noise divided by ε would not be small, and HGPO counts advantages other than 0.
+# rollouts; `rl_agents.data.step_table.StepTable.returns` chooses what counts as one. The members of a group of equal
+# returns (`tolerance`), and of a group of one, get exactly 0. So does a return that is its group's mean up to the
+# rounding of float64: HGPO counts advantages other than 0.
 
 Std = Literal["sample", "population", "none"]
-Singleton = Literal["raw", "zero"]
 EPSILON = 1e-6
-#: Returns that differ by at most this share of the largest (or of 1) count as equal.
-TOLERANCE = 1e-6
-#: A return counts as its group's mean if it differs by at most this share of that difference: float64 noise.
-ROUNDING = 1e-6
+#: A return is its group's mean if it differs by at most this share of the tolerance.
+NOISE = 1e-7
 
 
 class Groups(NamedTuple):
-    """Of the group of every return, [n]: size, μ (the return itself where it equals μ) and Σ(R - μ)²."""
+    """Of the group of every return, [n]: size, μ (the return itself where it equals μ), Σ(R - μ)², all equal."""
 
     size: IntArray
     mean: FloatArray
     squares: FloatArray
+    equal: BoolArray
 
 
 def group_statistics(returns: FloatArray, groups: ArrayLike) -> Groups:
-    """Size, mean and squared deviations of the groups; equal numbers in ``groups`` form one."""
+    """Statistics of the groups; equal numbers in ``groups`` form one. ``returns`` are the whole batch's."""
     index = np.unique(groups, return_inverse=True)[1].reshape(-1)
     size = np.bincount(index)
     mean = np.bincount(index, weights=returns) / size
@@ -310,40 +331,40 @@ def group_statistics(returns: FloatArray, groups: ArrayLike) -> Groups:
     low, high = np.full(size.size, np.inf), np.full(size.size, -np.inf)
     np.minimum.at(low, index, returns)
     np.maximum.at(high, index, returns)
-    noise = TOLERANCE * np.maximum(1.0, np.maximum(np.abs(high), np.abs(low)))
-    average = (high - low <= noise)[index] | (np.abs(returns - mean[index]) <= ROUNDING * noise[index])
-    return Groups(size[index], np.where(average, returns, mean[index]), squares[index])
+    most = tolerance(returns)
+    equal: BoolArray = (high - low <= most)[index]
+    average = equal | (np.abs(returns - mean[index]) <= NOISE * most)
+    return Groups(size[index], np.where(average, returns, mean[index]), squares[index], equal)
 
 
-def grpo(returns: ArrayLike, groups: ArrayLike, *, std: Std = "sample", singleton: Singleton = "zero") -> FloatArray:
+def grpo(returns: ArrayLike, groups: ArrayLike, *, std: Std = "sample") -> FloatArray:
     """A = (R - μ_g)/(σ_g + ε): PPO whose critic is the group mean (Shao et al. 2024, section 4.1).
 
     Args:
         std: σ_g with ddof 1 (verl, NeMo-RL) or 0; ``none`` is Dr.GRPO, A = R - μ_g (Liu et al. 2025, section 3.2).
-        singleton: A of a group of one: 0, or ``raw``: R (verl).
     """
     rewards = np.asarray(returns, dtype=np.float64)
-    size, mean, squares = group_statistics(rewards, groups)
-    advantages = rewards - mean
+    size, mean, squares, _ = group_statistics(rewards, groups)
+    advantages: FloatArray = rewards - mean
     if std != "none":
         ddof = 1 if std == "sample" else 0
         advantages = advantages / (np.sqrt(squares / np.maximum(size - ddof, 1)) + EPSILON)
-    return np.where(size == 1, rewards, advantages) if singleton == "raw" else advantages
+    return advantages
 
 
-def rloo(returns: ArrayLike, groups: ArrayLike, *, singleton: Singleton = "zero") -> FloatArray:
+def rloo(returns: ArrayLike, groups: ArrayLike) -> FloatArray:
     """A = R - mean of the others = n/(n-1)·(R - μ_g): unbiased Dr.GRPO (Ahmadian et al. 2024, section 3.3)."""
     rewards = np.asarray(returns, dtype=np.float64)
-    size, mean, _ = group_statistics(rewards, groups)
-    advantages = (rewards - mean) * size / np.maximum(size - 1, 1)
-    return np.where(size == 1, rewards, advantages) if singleton == "raw" else advantages
+    size, mean, *_ = group_statistics(rewards, groups)
+    advantages: FloatArray = (rewards - mean) * size / np.maximum(size - 1, 1)
+    return advantages
 
 
 def leave_one_out(returns: ArrayLike, groups: ArrayLike, *, std: Std = "sample") -> FloatArray:
     """A = (R - μ_o)/(σ_o + ε), mean and deviation of the n_o = n-1 *other* members (NeMo-RL default).
 
-    σ_o² = (E_o[R²] - E_o[R]²)·n_o/(n_o-1), or without the last factor. Divided only where σ_o > 0, so never in a group
-    of two; a group of one gets 0.
+    σ_o² = (E_o[R²] - E_o[R]²)·n_o/(n_o-1), or without the last factor. Divided only where σ_o is above `tolerance`, so
+    never in a group of two; a group of one gets 0.
 
     Args:
         std: as in `grpo`; ``none`` is `rloo`.
@@ -351,13 +372,12 @@ def leave_one_out(returns: ArrayLike, groups: ArrayLike, *, std: Std = "sample")
     if std == "none":
         return rloo(returns, groups)
     rewards = np.asarray(returns, dtype=np.float64)
-    size, mean, squares = group_statistics(rewards, groups)
+    size, mean, squares, _ = group_statistics(rewards, groups)
     others, centered = np.maximum(size - 1, 1), rewards - mean
     variance = (squares - centered**2) / others - (centered / others) ** 2
     ddof = 1 if std == "sample" else 0
     deviation = np.sqrt(np.maximum(variance * others / np.maximum(others - ddof, 1), 0.0))
-    # Not the member's own size: the others' may be larger, and with it the rounding of their deviation.
-    divide = (size > 2) & (deviation > TOLERANCE * np.maximum(1.0, np.maximum(np.abs(rewards), np.sqrt(squares))))
+    divide = (size > 2) & (deviation > tolerance(rewards))
     advantages: FloatArray = rloo(rewards, groups) / np.where(divide, deviation + EPSILON, 1.0)
     return advantages
 

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1]
 #: From the bottom up: a layer may import the layers below it. The package itself is the top.
 FLOORS = (
     "version", "errors", "startup", "installation", "interrupts", "queues", "background", "cache", "durable",
-    "plugins", "config", "tools", "chat", "web", "data", "store", "advantages", "losses", "retrieval", "traces",
+    "plugins", "config", "tools", "chat", "web", "advantages", "data", "store", "losses", "retrieval", "traces",
     "rewards", "inference", "resources", "gateway", "envs", "rollout", "algorithms", "reporting", "learner",
     "orchestrator", "trainer", "pivot", "tuning", "viewer", "serving", "cli", "__main__", "",
 )  # fmt: skip

@@ -115,10 +115,10 @@ def step_std(settings: StepGroupKeys) -> Std:
 
 
 def episode_advantages(table: StepTable, settings: StepGroupKeys) -> NDArray[np.float64]:
-    """A^E of every step; an episode alone in its group keeps its return."""
+    """A^E of every step; 0 for an episode alone in its group."""
     statistics = settings.group_statistics
     returns, groups, of_step = table.returns(statistics, penalized=statistics == "step_rows")
-    return grpo(returns, groups, std=step_std(settings), singleton="raw")[of_step]
+    return grpo(returns, groups, std=step_std(settings))[of_step]
 
 
 def step_returns(table: StepTable, settings: StepGroupKeys) -> NDArray[np.float64]:

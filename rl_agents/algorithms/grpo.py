@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rl_agents.advantages import Std, grpo, leave_one_out, rloo, whiten_by_length
+from rl_agents.advantages import Std, group_statistics, grpo, leave_one_out, rloo, whiten_by_length
 from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
 from rl_agents.config.options import key
 from rl_agents.config.sections import DynamicSamplingKeys, OverlongKeys, PolicyGradientKeys
 from rl_agents.data.selection import Selected, first_groups, informative_groups
-from rl_agents.data.step_table import StepTable
+from rl_agents.data.step_table import StepTable, penalized_return
 
 if TYPE_CHECKING:
     import torch
@@ -69,24 +69,24 @@ def dr_grpo_credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], sett
 
 
 def rloo_credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GrpoKeys) -> None:
-    """A_i = R_i - mean of the others = n/(n-1)·(R_i - mean_g R); no deviation, no whitening.
-
-    A group of one, whose siblings' environments failed, has A = R.
-    """
+    """A_i = R_i - mean of the others = n/(n-1)·(R_i - mean_g R); no deviation, no whitening."""
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
     returns, groups, of_step = table.returns(settings.group_statistics)
-    table.spread(rows, rloo(returns, groups, singleton="raw")[of_step])
+    table.spread(rows, rloo(returns, groups)[of_step])
 
 
 def baseline_credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GrpoKeys) -> None:
     """A = whiten(R_i - mean_g R) over all sampled tokens; a group that agrees gets the whitening offset, not 0.
 
-    A group of one subtracts nothing.
+    A group of one, whose siblings' environments failed, has no baseline: A = 0, and it is not part of the statistics.
     """
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
     returns, groups, of_step = table.returns(settings.group_statistics)
-    centered = grpo(returns, groups, std="none", singleton="raw")[of_step]
-    table.spread(rows, whiten_by_length(centered, table.lengths))
+    episodes = table.returns("trajectories")
+    compared = group_statistics(episodes.values, episodes.groups).size[episodes.of_step] > 1
+    advantages = grpo(returns, groups, std="none")[of_step]
+    advantages[compared] = whiten_by_length(advantages[compared], table.lengths[compared])
+    table.spread(rows, advantages)
 
 
 def policy_loss(inputs: LossInputs, settings: PolicyGradientKeys) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -114,15 +114,16 @@ def cispo_loss(inputs: LossInputs, settings: PolicyGradientKeys) -> tuple[torch.
 
 
 def select(trajectories: Sequence[Trajectory], settings: Settings, generator: np.random.Generator) -> Selected:
-    """Keep the first ``tasks_per_iteration`` groups that do not agree on success; ask for more while there are fewer.
+    """Keep the first ``tasks_per_iteration`` groups whose returns differ; ask for more while there are fewer.
 
-    Success ignores the overlong penalty, so that a group that agrees on success is dropped even when lengths differ. A
-    group of one, whose siblings' environments failed, is kept (as verl does).
+    The return is the one that is trained on, with shaped rewards and penalties of unparsable actions, so that failures
+    that a staged reward tells apart are kept. The overlong penalty does not count, as in the paper (equation 11 reads
+    correctness): a group that agrees is dropped even when lengths differ.
     """
     groups = np.array([t.group_id for t in trajectories])
     if not settings.dynamic_sampling:
         return Selected(np.ones(groups.size, dtype=bool))
-    keep = informative_groups([t.success for t in trajectories], groups)
+    keep = informative_groups([penalized_return(t, settings.invalid_action_penalty) for t in trajectories], groups)
     kept, wanted = np.unique(groups[keep]).size, settings.tasks_per_iteration
     metrics = {"select/informative_share": kept / max(np.unique(groups).size, 1)}
     if kept < wanted:

@@ -14,7 +14,8 @@ from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import GrpoKeys, credit
 from rl_agents.algorithms.steppo import RatioLevelKeys, policy_loss
 from rl_agents.config.sections import OverlongKeys
-from rl_agents.data.selection import Selected
+from rl_agents.data.selection import Selected, informative_groups
+from rl_agents.data.step_table import penalized_return
 
 if TYPE_CHECKING:
     from rl_agents.data.trajectory import Trajectory
@@ -61,7 +62,7 @@ class PivotKeys(GrpoKeys, RatioLevelKeys, OverlongKeys):
     """PivotRL"""
 
 
-def select(trajectories: Sequence[Trajectory], settings: object, generator: np.random.Generator) -> Selected:
+def select(trajectories: Sequence[Trajectory], settings: PivotKeys, generator: np.random.Generator) -> Selected:
     """Keep every turn: a turn that has become uniform has advantage 0, and still counts in the loss denominator.
 
     The metrics show how useful the pivots and the verifier still are: the share of uniform turns, and
@@ -71,8 +72,9 @@ def select(trajectories: Sequence[Trajectory], settings: object, generator: np.r
     if not groups.size:
         return Selected(np.ones(0, dtype=bool))
     scores = np.array([t.episode_return for t in trajectories])
-    profile = turn_profile([scores[groups == name] for name in np.unique(groups)])
-    metrics = {"select/uniform_share": float(np.mean(profile.variance <= 1e-9))}
+    returns = [penalized_return(t, settings.invalid_action_penalty) for t in trajectories]
+    differ = np.unique(groups[informative_groups(returns, groups)]).size
+    metrics = {"select/uniform_share": 1.0 - differ / np.unique(groups).size}
     exact = [t.metrics["exact"] for t in trajectories if "exact" in t.metrics]
     if len(exact) == len(scores) and scores.max() >= 1.0:
         metrics["select/exact_miss_rate"] = exact_miss_rate(scores, exact)

@@ -19,6 +19,7 @@ from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import GrpoKeys, credit, policy_loss
 from rl_agents.config.options import key
 from rl_agents.data.selection import Selected
+from rl_agents.data.step_table import penalized_return
 
 if TYPE_CHECKING:
     from rl_agents.data.trajectory import Trajectory
@@ -161,7 +162,7 @@ def select(trajectories: Sequence[Trajectory], settings: VspoKeys, generator: np
     keep = np.ones(groups.size, dtype=bool)
     if not names.size:
         return Selected(keep)
-    returns = np.array([t.episode_return for t in trajectories])
+    returns = np.array([penalized_return(t, settings.invalid_action_penalty) for t in trajectories])
     chosen = vspo(
         [returns[groups == name] for name in names],
         generator,

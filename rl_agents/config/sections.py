@@ -297,7 +297,7 @@ class DynamicSamplingKeys:
     """Dynamic sampling"""
 
     dynamic_sampling: bool = key(
-        False, "Drop tasks whose rollouts all succeed or all fail and sample more until enough tasks differ"
+        False, "Drop tasks whose rollouts all have the same return and sample more until enough tasks differ"
     )
     max_generation_batches: int = key(
         10, "Maximum rounds of rollouts per iteration; 0: no limit", ge=0, needs="dynamic_sampling"

@@ -8,27 +8,24 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rl_agents.advantages import group_statistics
 from rl_agents.errors import EpisodesFail
 
 
-def informative_groups(metric: ArrayLike, groups: ArrayLike) -> NDArray[np.bool_]:
-    """Mask of rows of groups whose metric has population std > 0 (DAPO, Yu et al. 2025, eq. 11), or of one row (verl).
+def informative_groups(returns: ArrayLike, groups: ArrayLike) -> NDArray[np.bool_]:
+    """Mask of rows of groups whose returns differ (`rl_agents.advantages.tolerance`; DAPO, Yu et al. 2025, eq. 11).
 
-    Unlike VSPO, which refills the batch from itself, the caller generates more tasks until enough are kept.
+    A group of one has no advantage, and is dropped. Unlike VSPO, which refills the batch from itself, the caller
+    generates more tasks until enough are kept.
 
     Args:
-        metric: [rows].
+        returns: [rows], of the whole batch.
         groups: [rows], task instance; groups stay whole.
 
     Returns:
         [rows] bool.
     """
-    values, labels = np.asarray(metric, dtype=np.float64), np.asarray(groups)
-    keep = np.zeros(values.size, dtype=bool)
-    for group in np.unique(labels):
-        rows = labels == group
-        keep[rows] = rows.sum() == 1 or values[rows].std() > 1e-9
-    return keep
+    return ~group_statistics(np.asarray(returns, dtype=np.float64), groups).equal
 
 
 def first_groups(groups: ArrayLike, keep: ArrayLike, count: int) -> NDArray[np.bool_]:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rl_agents.data.samples import FloatArray, Row
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.data.tree import followers, is_tree, parents
+from rl_agents.data.tree import credited, followers, is_tree, parents
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -180,6 +180,15 @@ class Pieces:
         for part, number, span in zip(parts, self.rows, self.spans, strict=True):
             joined[number][span] = part
         return joined
+
+
+def penalized_return(trajectory: Trajectory, penalty: float) -> float:
+    """The return that group methods compare, before there are rows: less ``penalty`` per action that cannot be parsed.
+
+    It is that of `StepTable.returns` without the overlong penalty and the KL, which only rows have.
+    """
+    lost = sum(used and not step.valid for used, step in zip(credited(trajectory), trajectory.steps, strict=True))
+    return trajectory.episode_return - penalty * lost
 
 
 def penalized_rewards(rows: Sequence[Row], trajectories: Sequence[Trajectory], penalty: float) -> list[FloatArray]:

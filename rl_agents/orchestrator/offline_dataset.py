@@ -90,7 +90,7 @@ class Recorded:
             if taken >= len(self.groups):
                 raise InputError(
                     f"{self.settings.pool}: {selected.missing} more groups are needed whose sessions differ in "
-                    f"success, and all {len(self.groups)} were tried: lower "
+                    f"return, and all {len(self.groups)} were tried: lower "
                     "tasks_per_iteration, or set dynamic_sampling=false"
                 )
         chosen = [t for t, keep in zip(drawn, selected.keep, strict=True) if keep]

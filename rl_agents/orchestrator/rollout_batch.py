@@ -172,7 +172,7 @@ class Episodes:
         wanted = settings.tasks_per_iteration
         raise SelectionError(
             f"{wanted - missing} of {rounds * wanted} tasks had rollouts that differ in "
-            f"success, {wanted} are needed, and max_generation_batches={rounds} is spent: "
+            f"return, {wanted} are needed, and max_generation_batches={rounds} is spent: "
             "tasks are too easy or too hard for the policy; raise group_size or max_generation_batches, or set "
             "dynamic_sampling=false"
         )

@@ -63,9 +63,9 @@ CAUTIONS = (
         lambda _, record: (
             0.0 if "search/sampled_steps" in record else float(record.get("rollout/zero_advantage_share") or 0.0)
         ),
-        "have no advantage, because their whole group got the same reward, and give no gradient: tasks are too easy or "
-        "too hard for the policy; raise group_size={group_size}, choose other tasks, or set dynamic_sampling where the "
-        "algorithm has it",
+        "have no advantage, because all that they are compared with got the same return, and give no gradient: tasks "
+        "are too easy or too hard for the policy; raise group_size={group_size}, choose other tasks, set "
+        "dynamic_sampling where the algorithm has it, or scale a reward whose whole range is below 0.01",
     ),
 )  # fmt: skip
 

@@ -100,12 +100,6 @@ def test_values_come_with_their_variances_and_who_stays() -> None:
     assert values.kept.tolist() == [True, True, False, False]
 
 
-@pytest.mark.parametrize("extra", [{}, {"singleton": "zero"}])
-@pytest.mark.parametrize("estimate", [grpo, rloo])
-def test_a_group_of_one_gets_zero_unless_asked(estimate: Callable[..., np.ndarray], extra: dict[str, str]) -> None:
-    assert estimate([5.0], [0], **extra).tolist() == [0.0]
-
-
 def test_alpha_is_50_as_published() -> None:
     assert float(state_score(1 / 9, 2)) == float(state_score(1 / 9, 2, alpha=50.0)) > 0.0
     assert bool(gate(20, 1)) == bool(gate(20, 1, xi=10.0, zeta=0.1)) is False

@@ -24,7 +24,7 @@ def reinforce_plus_plus(rewards, masks):
 
 
 def reinforce_plus_plus_baseline(returns, lengths, groups):
-    return whiten_by_length(grpo(returns, groups, std="none", singleton="raw"), lengths)
+    return whiten_by_length(grpo(returns, groups, std="none"), lengths)
 
 
 def test_grpo_examples():
@@ -67,8 +67,30 @@ def test_rloo_example_and_relation_to_dr_grpo():
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_group_of_one(estimator):
     assert estimator([0.7], [0]).tolist() == [0.0]
-    if estimator is not leave_one_out:
-        assert estimator([0.7], [0], singleton="raw").tolist() == [0.7]
+
+
+@pytest.mark.parametrize(
+    ("returns", "groups", "different"),
+    [
+        ([0, 1e-5, -1e-5, 0], [0] * 4, False),  # all fail, and a KL in the reward tells them apart
+        ([0, 1e-5, 0, 0, 0, 1], [0] * 4 + [1] * 2, False),
+        ([0, 2e-4, 0, 0], [0] * 4, True),
+        ([1e6, 1e6 + 1], [0] * 2, True),
+        ([1e6, 1e6 + 0.0625], [0] * 2, False),  # neighbors in float32
+        ([0, 0.01, 0, 200], [0, 0, 1, 1], False),  # a ten-thousandth of 200 is 0.02
+        ([0, 0.03, 0, 200], [0, 0, 1, 1], True),
+    ],
+)
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_returns_are_equal_by_the_spread_that_they_can_have_not_by_their_size(estimator, returns, groups, different):
+    first = estimator(returns, groups)[np.array(groups) == 0]
+    assert bool(np.any(first != 0.0)) == different
+
+
+def test_returns_near_a_million_have_the_advantages_of_small_ones():
+    assert grpo([1e6, 1e6 + 1], [0, 0]) == pytest.approx([-0.707106, 0.707106], abs=1e-6)
+    # The others of the 1 are equal, so that their deviation does not divide; 0 has -0.500005/0.7071.
+    assert leave_one_out([0, 1e-5, 1], [0] * 3) == pytest.approx([-0.707120, -0.707092, 0.999995], abs=1e-6)
 
 
 def test_empty_batch_gives_an_empty_answer():
@@ -90,9 +112,14 @@ def test_reinforce_plus_plus_baseline_example():
     assert advantages == pytest.approx([1.107019, -1.549826, -0.221404, -0.221404], abs=1e-6)
 
 
-def test_reinforce_plus_plus_baseline_group_of_one_subtracts_nothing():
-    together = reinforce_plus_plus_baseline([3.0, 1.0], [2, 2], [0, 1])
-    assert np.repeat(together, 2) == pytest.approx(reinforce_plus_plus([[0, 3.0], [0, 1.0]], [[1, 1]] * 2))
+def test_reinforce_plus_plus_has_no_advantage_where_only_rounding_differs():
+    masks = [[1, 1, 1], [1, 1, 0]]
+    for size in (0.0, 1.0, -200.0):
+        rewards = [np.array([0, 1e-7, size]), np.array([-1e-7, size, 9.0])]
+        assert reinforce_plus_plus(rewards, masks).tolist() == [0.0] * 6
+    # Mean 5e-4, variance 5e-7: 5e-4/√(5e-7 + 1e-8).
+    apart = reinforce_plus_plus([[0.0, 0.0], [1e-3, 0.0]], [[1, 0], [1, 0]])
+    assert apart[[0, 2]] == pytest.approx([-0.700140, 0.700140], abs=1e-6)
 
 
 def test_an_action_before_a_tool_observation_keeps_its_credit():

@@ -35,10 +35,16 @@ def test_whitening_of_the_gae_example():
 
 
 def test_epsilon_is_added_to_the_variance_of_tokens_and_to_the_deviation_of_steps():
-    x = [1e-6, -1e-6]
-    variance = 2e-12
-    assert masked_whiten(x, [1, 1])[0] == pytest.approx(1e-6 / np.sqrt(variance + 1e-8))
-    assert whiten_steps(x)[0] == pytest.approx(1e-6 / (np.sqrt(variance) + 1e-8))
+    x = [1e-4, -1e-4]
+    variance = 2e-8
+    assert masked_whiten(x, [1, 1])[0] == pytest.approx(1e-4 / np.sqrt(variance + 1e-8))
+    assert whiten_steps(x)[0] == pytest.approx(1e-4 / (np.sqrt(variance) + 1e-8))
+
+
+def test_what_differs_by_a_ten_thousandth_is_whitened_to_zero():
+    for whiten in (whiten_steps, lambda x: masked_whiten(x, [1, 1, 1])):
+        assert whiten([0.0, 1e-5, 5e-5]).tolist() == [0.0] * 3
+        assert whiten([1e6, 1e6 + 1, 1e6 + 2]) == pytest.approx([-1.0, 0.0, 1.0], abs=0.02)
 
 
 def test_rows_and_steps_are_whitened_token_by_token():

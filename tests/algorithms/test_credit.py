@@ -6,7 +6,8 @@ from algorithms.handmade import credited, episode, per_step, settings_of, with_v
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.data.samples import build_samples
-from rl_agents.data.step_table import StepTable
+from rl_agents.data.step_table import StepTable, penalized_return
+from rl_agents.data.trajectory import ABANDONED
 from rl_agents.trainer.advantage_pipeline import assign_credit, shape_rewards
 
 LAYOUTS = pytest.mark.parametrize("layout", ["merged", "per_step"])
@@ -108,6 +109,26 @@ def test_reinforce_pp_with_kl_in_the_reward() -> None:
     assert metrics["actor/reward_kl_penalty"] == pytest.approx(0.6 / 5)
 
 
+@pytest.mark.parametrize("reward", [0, 1])
+def test_reinforce_pp_has_no_gradient_where_only_the_rounding_of_the_reference_differs(reward: float) -> None:
+    episodes = [episode(g, [reward], lengths=[3]) for g in range(4)]
+    settings, rows = settings_of("reinforce++"), build_samples(episodes, "merged")
+    for number, row in enumerate(rows):
+        row.reference_logprobs = row.logprobs - np.float32(1e-6) * number
+    metrics = assign_credit(ALGORITHMS["reinforce++"], rows, episodes, settings, {}, settings.kl_in_reward_coef)
+    assert not any(row.advantages.any() for row in rows)  # type: ignore[union-attr]
+    assert metrics["rollout/zero_advantage_share"] == 1.0, "EpisodeWatch prints a line"
+
+
+def test_grpo_has_no_advantage_from_the_kl_of_failures() -> None:
+    episodes = [episode(0, [0]) for _ in range(4)]
+    settings, rows = settings_of("grpo"), build_samples(episodes, "merged")
+    for row, kl in zip(rows, (0.0, 0.01, 0.005, 0.002), strict=True):  # returns of 0 to -1e-5
+        row.reference_logprobs = row.logprobs - np.float32(kl)
+    assign_credit(ALGORITHMS["grpo"], rows, episodes, settings, {}, 1e-3)
+    assert per_step(rows) == [0.0] * 4
+
+
 @LAYOUTS
 def test_reward_to_go_across_observations(layout: str) -> None:
     first = per_step(credited("reinforce++", [episode(0, [0, 1]), episode(1, [0, 0])], layout))
@@ -126,10 +147,21 @@ def test_group_estimators() -> None:
 
 def test_a_group_of_one() -> None:
     alone = [episode(0, [0.5])]
-    assert per_step(credited("rloo", alone)) == [0.5]
-    assert per_step(credited("grpo", alone)) == [0.0]
-    assert per_step(credited("gigpo", alone)) == [0.5], "the episode keeps its return, the step has no company"
-    assert per_step(credited("hgpo", alone)) == [0.0]
+    for algo in ("grpo", "dr-grpo", "rloo", "reinforce++-baseline", "gigpo", "hgpo"):
+        assert per_step(credited(algo, alone)) == [0.0], algo
+
+
+@LAYOUTS
+@pytest.mark.parametrize("statistics", ["trajectories", "step_rows"])
+def test_a_group_of_one_is_not_part_of_a_whitened_batch(layout: str, statistics: str) -> None:
+    # Its return of 3.1 had the advantage 1.11. The others are those of the worked example, whose mean is not 0.
+    groups, returns, lengths = [0, 0, 1, 1, 2], [1, 0, 1, 1, 3.1], [2, 1, 1, 2, 2]
+    episodes = [episode(g, [r], lengths=[n]) for g, r, n in zip(groups, returns, lengths, strict=True)]
+    rows = credited("reinforce++-baseline", episodes, layout, group_statistics=statistics)
+    assert per_step(rows) == pytest.approx([1.107019, -1.549826, -0.221404, -0.221404, 0.0], abs=1e-5)
+    long = [*episodes[:4], episode(2, [0, 3.1])]
+    found = per_step(credited("reinforce++-baseline", long, layout, group_statistics=statistics))
+    assert found[4:] == [0.0, 0.0]
 
 
 def test_statistics_over_steps_weigh_long_episodes_more() -> None:
@@ -192,7 +224,44 @@ def test_dapo_keeps_whole_groups_that_differ() -> None:
     assert off.keep.all()
 
 
-def test_dapo_metric_of_success_ignores_the_length_penalty() -> None:
+def test_dapo_keeps_failures_that_the_reward_tells_apart() -> None:
+    # Three groups that all failed, with the stages of a PRS reward; and one whose only difference is a misread action.
+    episodes = [episode(g, [r], success=False) for g in range(3) for r in (-1, 0.1, 1.1)]
+    episodes += [episode(3, [0.0]), episode(3, [0.0])]
+    episodes[-1].steps[0].valid = False
+    select, rng = ALGORITHMS["dapo"].select, np.random.default_rng(0)
+    assert select is not None
+    found = select(episodes, settings_of("dapo", tasks_per_iteration=3), rng)
+    assert found.missing == 0 and np.flatnonzero(found.keep).tolist() == list(range(9))
+    assert found.metrics["select/informative_share"] == 0.75
+    penalized = select(episodes, settings_of("dapo", tasks_per_iteration=4, invalid_action_penalty=0.1), rng)
+    assert penalized.missing == 0 and penalized.keep.all()
+
+
+def test_vspo_reads_the_return_with_penalties() -> None:
+    # Returns 1 and 1 - 0.5: σ² = 0.0625, (R_max - μ)·σ² = 0.25·0.0625. Without the penalty the first task was uniform.
+    episodes = [episode(0, [1.0]), episode(0, [1.0]), episode(1, [1.0]), episode(1, [1.0])]
+    episodes[1].steps[0].valid = False
+    select = ALGORITHMS["vspo"].select
+    assert select is not None
+    for penalty, weights, dropped in ((0.5, {0: 1.5, 1: 0.0}, 0.5), (0.0, {0: 1.0, 1: 1.0}, 0.0)):
+        found = select(episodes, settings_of("vspo", invalid_action_penalty=penalty), np.random.default_rng(0))
+        assert dict(found.weights) == weights and found.metrics["select/dropped_share"] == dropped
+
+
+@pytest.mark.parametrize("layout", ["plain", "tree"])
+def test_the_return_of_a_selection_is_the_one_that_is_credited(layout: str) -> None:
+    trajectory = episode(0, [0.25, 0.0, 1.0])
+    trajectory.steps[1].valid = trajectory.steps[2].valid = False
+    if layout == "tree":  # the answer of the misread call was not used
+        trajectory.steps[0].next_step, trajectory.steps[1].next_step, trajectory.steps[2].next_step = 2, ABANDONED, -1
+    table = StepTable.build(build_samples([trajectory], "per_step"), [trajectory], 0.1)
+    expected = 1.05 if layout == "plain" else 1.15
+    assert table.returns("trajectories").values == pytest.approx([expected])
+    assert penalized_return(trajectory, 0.1) == pytest.approx(expected)
+
+
+def test_dapo_ignores_the_length_penalty() -> None:
     episodes = [episode(0, [1], lengths=[n]) for n in (4, 20)]
     keys = {"overlong_cache": 4, "tasks_per_iteration": 1, "max_response_tokens": 20}
     select, rng = ALGORITHMS["dapo"].select, np.random.default_rng(0)

@@ -113,7 +113,7 @@ def test_dynamic_sampling_gives_up(beginner_model_dir: Path) -> None:
     gymnasium.register("tests/AlwaysWon-v0", entry_point=lambda **_: AlwaysWon())
     algo = build(beginner_model_dir, "dapo", "gymnasium:tests/AlwaysWon-v0", max_generation_batches=3)
     with pytest.raises(
-        SelectionError, match=r"0 of 9 tasks had rollouts that differ in success.*max_generation_batches=3"
+        SelectionError, match=r"0 of 9 tasks had rollouts that differ in return.*max_generation_batches=3"
     ):
         algo.train()
     assert algo.place.position == 0 and not algo.learning, "the iteration left no trace"

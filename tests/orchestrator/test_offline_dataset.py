@@ -180,13 +180,15 @@ def test_what_is_left_out_is_counted(played: list[list[Trajectory]], pool_of: Ca
         ("nothing", {}, "no session that grpo can train on; excluded: none"),
         ("unsolved", {"algo": "sft"}, "excluded: 32 not solved (see pool_min_return)"),
         ("other ids", {}, "holds token id 999999, and the model reads 300 ids: another tokenizer wrote it"),
-        ("unsolved", {"algo": "dapo"}, "4 more groups are needed whose sessions differ in success, and all 8"),
+        ("unsolved", {"algo": "dapo"}, "4 more groups are needed whose sessions differ in return, and all 8"),
     ],
 )
 def test_what_cannot_be_learned_from_is_an_input_error(played, pool_of, change, keys, words) -> None:
     copies = [[Trajectory.from_json(t.to_json()) for t in part] for part in played]
     for t in (t for part in copies for t in part):
         t.success = t.success and change != "unsolved"
+        for step in t.steps if change == "unsolved" else ():
+            step.reward = 0.0
         if change == "other ids":
             t.steps[-1].prompt_ids[-1] = 999_999
     if change == "alone":
