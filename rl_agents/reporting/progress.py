@@ -16,6 +16,7 @@ def _short_exponent(value: float) -> str:
 #: (label, tag, format; `z` removes the sign of a zero); a column without its tag is hidden.
 COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("success", "rollout/success_rate", "{:.2f}".format),
+    ("search", "search/success_rate", "{:.2f}".format),
     ("policy", "collapse_monitor/success", "{:.2f}".format),
     ("below start", "collapse_monitor/below", "{:.0f}".format),
     ("return", "rollout/return_mean", "{:z.2f}".format),
@@ -36,14 +37,12 @@ def cells(record: Record) -> dict[str, str]:
     found = {label: write(record[tag]) for label, tag, write in COLUMNS if record.get(tag) is not None}
     if found.get("failed") == "0":
         del found["failed"]
-    if found.get("below start") == "0":
-        del found["below start"]
-    elif "below start" in found:
+    if found.get("below start") == "1":
         found["below start"] = f"{record['collapse_monitor/start']:.2f}"
-    if "states" not in found and "below start" not in found:  # otherwise rollouts show the policy's success
-        found.pop("policy", None)
+    else:  # `success` shows how the policy does
+        found = {label: text for label, text in found.items() if label not in ("policy", "below start")}
     # The loss is informative only for supervised learning, the logprob difference only for sampled tokens.
-    found.pop("loss" if "success" in found else "logprob diff", None)
+    found.pop("loss" if found.keys() & {"success", "search"} else "logprob diff", None)
     return found
 
 

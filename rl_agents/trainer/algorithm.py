@@ -46,7 +46,7 @@ from rl_agents.orchestrator.rollout_batch import (
 from rl_agents.orchestrator.rollout_buffer import BatchBuffer, Given, Producer, RolloutBuffer, Sampled
 from rl_agents.orchestrator.rollout_workers import RolloutWorkers
 from rl_agents.orchestrator.streaming_rollouts import StreamBuffer
-from rl_agents.reporting.collapse_monitor import policy_sample
+from rl_agents.reporting.collapse_monitor import SAMPLE, policy_sample
 from rl_agents.reporting.run_folder import restored_settings
 from rl_agents.reporting.statistics import evaluation_metrics
 from rl_agents.resources import LEARNER_CPUS, node_share, placement, run_bundles, runner_cpus
@@ -61,7 +61,7 @@ from rl_agents.trainer.resolve import check_context, resolve
 from rl_agents.trainer.run_store import RunPool
 from rl_agents.trainer.warm_start import ensure_model
 
-#: Extra episodes per iteration of a search, for the collapse monitor.
+#: Extra episodes of the plain policy per iteration of a search.
 MONITORED = 16
 
 
@@ -491,7 +491,13 @@ class AgentAlgorithm(Algorithm):
         self.place = self.place.after(finished, explorer.position)
         explorer.left_out = self.place.bad.left_out
         metrics["rollout/resampled_episodes"] = resampled
-        return {**metrics, **rollout_metrics(finished), **explorer.metrics(), **sampled}
+        found = rollout_metrics(finished)
+        # A search follows the best actions, so that the success of its paths is not the policy's.
+        if "rollout/success_rate" in found:
+            found["search/success_rate"] = found.pop("rollout/success_rate")
+        if SAMPLE in sampled:
+            found["rollout/success_rate"] = sampled[SAMPLE]
+        return {**metrics, **found, **explorer.metrics(), **sampled}
 
     def _sample_policy(self, workers: RolloutWorkers) -> dict[str, float]:
         """Measure the plain policy's success in separate episodes: a search's own paths do not show it."""

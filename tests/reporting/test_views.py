@@ -44,6 +44,16 @@ def test_plain_line() -> None:
     assert plain_line({"iteration": 3, "rollout/success_rate": None}, 5) == "iter 3/5"
 
 
+def test_a_search_shows_the_success_of_the_policy_before_its_own() -> None:
+    tags = {"rollout/success_rate": 0.5, "search/success_rate": 1.0, "search/states_known": 80.0}
+    record = {"iteration": 1, **tags, "actor/pg_loss": 0.1, "collapse_monitor/success": 0.4}
+    assert plain_line(record, 5) == "iter 1/5  success 0.50  search 1.00  states 80"
+    fallen = {**record, "collapse_monitor/start": 0.6, "collapse_monitor/below": 1.0}
+    assert plain_line(fallen, 5) == "iter 1/5  success 0.50  search 1.00  policy 0.40  below start 0.60  states 80"
+    unwatched = {"iteration": 1, "search/success_rate": 1.0, "actor/pg_loss": 0.1}
+    assert plain_line(unwatched, 5) == "iter 1/5  search 1.00"
+
+
 def test_lines_are_flushed_one_by_one_when_nobody_watches() -> None:
     stream = io.StringIO()
     progress = Progress(stream)

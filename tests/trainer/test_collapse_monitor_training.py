@@ -93,8 +93,8 @@ def test_a_search_is_told_by_episodes_of_its_own(beginner_model_dir: Path, tmp_p
     assert loop.run()
     records = loop.folder.read_metrics()[1:]
     assert all(r["collapse_monitor/tasks"] == 16 and r["collapse_monitor/turns"] >= 16 for r in records)
-    assert any(r["collapse_monitor/sample"] != r.get("rollout/success_rate") for r in records), (
-        "not of the search's own paths"
-    )
-    assert "  policy 0." in shown.getvalue()
+    assert all(r["rollout/success_rate"] == r["collapse_monitor/sample"] for r in records)
+    assert any(r["rollout/success_rate"] != r.get("search/success_rate") for r in records), "of its own paths"
+    lines = [line.split("  ")[1:3] for line in shown.getvalue().splitlines() if line.startswith("iter ")]
+    assert all(first.startswith("success ") and second.startswith("search ") for first, second in lines[1:])
     algo.stop()

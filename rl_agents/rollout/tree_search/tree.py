@@ -79,7 +79,7 @@ class Search:
         seed: of the environment's reset and of all sampling.
         current: state to expand next; None before the start state is known, and when no state is left.
         frontier: states to return to, the next one last.
-        ends: number of paths that ended, were dropped or failed.
+        ends: number of followed paths that ended or failed; dropped ones do not count.
         failed: the environment failed before the start state was known.
     """
 

@@ -181,6 +181,21 @@ def test_a_closed_state_is_dropped_and_the_next_one_taken(gate: str, mean: float
     assert explorer.metrics()["search/score_mean"] == pytest.approx(mean), "S of a closed state is 0, by equation 1"
 
 
+def test_a_dropped_path_has_not_ended_and_no_state_counts_it() -> None:
+    """(25, 20) at depth 4: S = 4^-0.8 = 0.330; as a failure, the dropped path would have made it 4^-(20/26) = 0.344."""
+    explorer, world = explorer_of(search_max_finished=1), World()
+    finish(explorer, "hall", success=True, times=20)
+    finish(explorer, "hall", success=False, times=5)
+    finish(explorer, "attic", success=False)
+    known, finished = explorer.states, explorer.states.finished
+    assert isinstance(known, StateStatistics)
+    world.tick(explorer)  # hall: left leads to the attic, which is closed
+    explorer.select(world.expand)
+    assert explorer.counts.rollouts == [3, 0] and explorer.counts.backtracks == 1, "of what was decided so far"
+    assert known.score([named(explorer, "hall")], 4).score[0] == pytest.approx(0.330, abs=5e-4)
+    assert counts(explorer, "hall") == [(25, 20)] and known.finished == finished
+
+
 def test_without_backtracking_a_search_is_one_path() -> None:
     explorer, world = explorer_of(("house", "home"), search_backtrack=False), World()
     for _ in range(3):

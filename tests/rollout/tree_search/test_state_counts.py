@@ -134,33 +134,21 @@ def test_the_gate_of_rates_of_the_chain_is_that_of_the_counts(gate: str) -> None
 
 
 def test_a_path_gains_where_it_went_better_than_the_chain_expected() -> None:
-    """γ = ½ over a, b, won: ½·(½ - V(a)), ½·(1 - V(b)); lost at b: -½·V(b); off: nothing at all."""
+    """γ = ½ over a, b, won: ½ - V(a), 1 - V(b); off: nothing at all."""
     path, states = ["a", "b", "end"], chain_of_three(path_weight=1.0)
-    expected = [0.5 * (0.5 - VALUE_A), 0.5 * (1 - VALUE_B)]
+    expected = [0.5 - VALUE_A, 1 - VALUE_B]
     assert states.path_gains(path, True, True) == pytest.approx(expected, abs=1e-4)
     assert chain_of_three(path_weight=0.0).path_gains(path, True, True).size == 0
 
 
 @pytest.mark.parametrize("terminated", [True, False])
 def test_steps_of_a_failed_path(terminated: bool) -> None:
-    """All: γ = ½, λ = 0.95: A_b = -V(b), A_a = ½·V(b) - V(a) + ½·0.95·A_b, halved; or the last where it ended."""
-    path, last = ["a", "b", "end"], -0.5 * VALUE_B
+    """All: γ = ½, λ = 0.95: A_b = -V(b), A_a = ½·V(b) - V(a) + ½·0.95·A_b; or the last where it ended."""
+    path, last = ["a", "b", "end"], -VALUE_B
     whole = chain_of_three(path_weight=1.0).path_gains(path, False, terminated)
-    assert whole == pytest.approx([0.5 * (0.5 * VALUE_B - VALUE_A - 0.475 * VALUE_B), last], abs=1e-4)
+    assert whole == pytest.approx([0.5 * VALUE_B - VALUE_A - 0.475 * VALUE_B, last], abs=1e-4)
     found = chain_of_three(path_weight=1.0, path_failures="last").path_gains(path, False, terminated)
     assert found == pytest.approx([last] if terminated else [], abs=1e-4)
-
-
-def test_the_deviation_is_that_of_recent_updates() -> None:
-    """Siblings 1 and 0: σ = ½. Then an update that agrees: σ² = 0.98·¼/(1 + 0.98), and no noise becomes as large."""
-    states = StateStatistics(settings_of(sibling_norm="running"))
-    assert states.deviation([]) == 1.0
-    assert states.deviation([np.array([1.0, 0.0])]) == pytest.approx(0.5)
-    assert states.deviation([np.array([0.3, 0.3])]) == pytest.approx(np.sqrt(0.98 * 0.25 / 1.98))
-    other = StateStatistics(settings_of(sibling_norm="running"))
-    other.load_json(json.loads(json.dumps(states.to_json())))
-    assert other.deviation([]) == states.deviation([])
-    assert StateStatistics(settings_of()).deviation([np.array([1.0, 0.0])]) is None, "as published"
 
 
 def test_the_difference_knows_how_many_turns_are_left() -> None:
