@@ -73,12 +73,12 @@ def run(argv: Sequence[str]) -> int:
     checkpoint = find_checkpoint(args.model or args.checkpoint)
     settings = served_settings(checkpoint, {**parse_assignments(args.set), "engine": args.engine})
     template = ChatTemplate(load_tokenizer(checkpoint.hf_dir), ChatOptions.from_settings(settings))
+    kind, _ = resolve_engine(settings.engine)
     limits = GatewayLimits(
         max_model_len=settings.max_model_len, max_response_tokens=settings.max_response_tokens,
         temperature=settings.temperature, top_p=settings.top_p, reasoning=args.reasoning,
-        model_name=checkpoint.label, max_calls=args.max_calls,
+        model_name=checkpoint.label, max_calls=args.max_calls, logprobs="top" if kind == "vllm" else "sampled",
     )  # fmt: skip
-    kind, _ = resolve_engine(settings.engine)
     with Interrupts() as interrupts, interrupts.abortable(), PoolWriter(args.pool) as pool:
         engine = run_engine(settings, str(checkpoint.hf_dir), kind)
         with event_loop() as runner:

@@ -39,10 +39,11 @@ class ModelCall:
         max_tokens: the client's own limit; None: none.
         count: number of answers (``n``).
         stop: strings that end an answer.
+        logprobs: number of likeliest tokens to return with each sampled one's log-probability; None: none of both.
         previous: `ModelAnswer.id` of the response that the messages follow (Responses API ``previous_response_id``,
             without the dialect's prefix); empty: none. A system message then replaces the response's own.
-        params: sampling parameters and constraints that training overrides or does not enforce (temperature, top_p,
-            seed, tool_choice, response_format ...), as sent.
+        params: sampling parameters and constraints (temperature, top_p, seed, tool_choice, response_format ...), as
+            sent; see `rl_agents.gateway.answer_params`.
         ignored: parts of the request without effect, counted by name: unknown fields (of messages as
             ``messages.name``), tools that the provider runs (``tools.web_search``), images (``content.image``).
         forms: tools that are not plain functions, by their names in ``tools``.
@@ -57,6 +58,7 @@ class ModelCall:
     stream: bool = False
     count: int = 1
     stop: tuple[str, ...] = ()
+    logprobs: int | None = None
     previous: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     ignored: Excluded = field(default_factory=Counter)
@@ -124,7 +126,7 @@ class ModelAnswer:
         label: of the weights (OpenAI's ``system_fingerprint``).
         stop: the string of `ModelCall.stop` that ended it; empty: none.
         thought_tokens: number of ``completion_tokens`` that were thoughts; 0 also if they are not counted.
-        logprobs: of all sampled tokens; None: not requested (a gateway never returns them).
+        logprobs: of all sampled tokens; None: not requested.
     """
 
     index: int
@@ -174,6 +176,7 @@ class GatewayLimits:
         max_response_tokens: most sampled tokens per call; fewer if the context is nearly full or the client asks for
             fewer.
         temperature, top_p: of all sampling, whatever clients ask for; log-probabilities are of this distribution.
+        logprobs: which ones the gateway knows: ``none``, of the ``sampled`` tokens, or also of the likeliest (``top``).
         reasoning: see `Reasoning`.
         model_name: listed by ``/v1/models``; clients may send any other name, which is recorded.
         max_calls: answers per session; 0: no limit.
@@ -185,6 +188,7 @@ class GatewayLimits:
     max_response_tokens: int
     temperature: float = 1.0
     top_p: float = 1.0
+    logprobs: Literal["none", "sampled", "top"] = "sampled"
     reasoning: Reasoning = "keep"
     model_name: str = "policy"
     max_calls: int = 0

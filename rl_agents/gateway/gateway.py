@@ -27,7 +27,16 @@ from rl_agents.gateway.calls import AnsweredCall, Delta, GatewayLimits, ModelAns
 from rl_agents.gateway.conversation_tree import Lineage, Made, Question, completion_of, split_header
 from rl_agents.gateway.sessions import Asked, OpenSession, Pieces, SessionTrace, step_of
 from rl_agents.gateway.stream_view import Shown, answer_id, shown_message, written_answer
-from rl_agents.inference.base import Completion, Engine, EngineError, Sampling, check_completion, least_room
+from rl_agents.inference.base import (
+    Completion,
+    Engine,
+    EngineError,
+    Extras,
+    Likeliest,
+    Sampling,
+    check_completion,
+    least_room,
+)
 from rl_agents.store.reader import PoolReader, Where
 from rl_agents.store.records import Call, Exchange, Opening, Record, RewardNote
 from rl_agents.store.trajectory_store import PoolSink
@@ -219,17 +228,16 @@ class Gateway:
 
     async def _read(self, asked: Asked) -> AsyncGenerator[Piece, None]:
         # Sent with the first text: until then, a failure can be an HTTP status, which SDKs retry.
-        start: Start | None = Start(answer_id(asked.made[0].id), asked.created, prompt_tokens=asked.prompt_tokens)
-        whole = False
+        started = whole = False
         try:
             async for piece in asked.pieces.read():
-                if start is not None:
-                    yield start
-                start = None
+                if not started:
+                    yield start_of(asked)
+                started = True
                 yield piece
             answers = await asyncio.shield(asked.task)
-            if start is not None:
-                yield start
+            if not started:
+                yield start_of(asked)
             for answer in answers:
                 yield answer
             whole = asked.delivered = True
@@ -320,7 +328,7 @@ class Gateway:
     ) -> list[ModelAnswer]:
         try:
             shown = await self._sample(asked, question, budget, again)
-            answers = model_answers(asked.call, asked.made, shown, asked.created, asked.prompt_tokens)
+            answers = model_answers(asked, shown)
             await self._commit(session, asked, answers, budget)
         except BaseException as error:
             problem = _problem(error, self.limits)
@@ -346,26 +354,34 @@ class Gateway:
 
     async def _one(self, asked: Asked, index: int, question: Question, budget: int, given: Call | None) -> Shown:
         """Sample one answer and pass on its parts, or repeat a recorded one."""
-        made, pieces, read = asked.made[index], asked.pieces, 0
-        shown = Shown.of(self.template, question.prompt_ids, asked.call.stop, question.tools)
+        made, call, read = asked.made[index], asked.call, 0
+        wants = call.logprobs is not None
+        shown = Shown.of(self.template, question.prompt_ids, call.stop, question.tools, wants)
 
-        def tell(token_ids: Sequence[int], last: bool = False) -> None:
+        def tell(
+            token_ids: Sequence[int], logprobs: Sequence[float], likeliest: Sequence[Likeliest] = (), last: bool = False
+        ) -> bool:
             nonlocal read
             read += len(token_ids)
-            content, thoughts = shown.add(token_ids, last)
-            if content or thoughts:
-                pieces.add(Delta(index, content, thoughts))
+            made.policy_version = made.policy_version or getattr(self._engine, "version", 0)
+            delta = shown.delta(index, token_ids, logprobs, likeliest, last)
+            if delta.content or delta.thoughts or delta.logprobs:
+                asked.pieces.add(delta)
+            return bool(shown.stopped_by)
 
         if given is not None:
             completion = completion_of(given)
         else:
-            completion = await self._generate(question.prompt_ids, made.id, budget, tell if asked.call.stream else None)
+            hears = tell if call.stream or call.stop else None
+            completion = await self._generate(question.prompt_ids, made.id, budget, call.logprobs or 0, hears)
+        tell(completion.token_ids[read:], completion.logprobs[read:], completion.likeliest[read:], last=True)
+        if shown.stopped_by:
+            completion = completion.until(shown.tokens)
         made.take(completion, self.template.decode(completion.token_ids))
-        tell(completion.token_ids[read:], last=True)
         return shown
 
     async def _generate(
-        self, prompt_ids: list[int], seed: int, budget: int, tell: Callable[[Sequence[int]], None] | None
+        self, prompt_ids: list[int], seed: int, budget: int, top_logprobs: int, tell: Callable[..., bool] | None
     ) -> Completion:
         sampling = Sampling(
             max_tokens=budget,
@@ -373,10 +389,9 @@ class Gateway:
             top_p=self.limits.top_p,
             stop_token_ids=self.template.stop_token_ids,
             seed=seed,
+            extras=Extras(top_logprobs=top_logprobs) if top_logprobs else None,
         )
-        options: dict[str, Any] = {}
-        if tell is not None and self._streams:
-            options["on_tokens"] = lambda token_ids, _: tell(token_ids)
+        options: dict[str, Any] = {"on_tokens": tell} if tell is not None and self._streams else {}
         completion = await self._engine.generate(prompt_ids, sampling, **options)
         check_completion(completion, budget)
         return completion
@@ -428,15 +443,18 @@ def _problem(error: BaseException, limits: GatewayLimits) -> ApiError:
     return ApiError(500, f"the answer could not be recorded: {type(error).__name__}: {error}", "internal_error")
 
 
-def model_answers(
-    call: ModelCall, made: Sequence[Made], shown: Sequence[Shown], created: int, prompt_tokens: int
-) -> list[ModelAnswer]:
+def start_of(asked: Asked) -> Start:
+    """Return the beginning of the answers to a request, once a token of one of them is known."""
+    label = f"policy-{max(made.policy_version for made in asked.made)}"
+    return Start(answer_id(asked.made[0].id), asked.created, label, asked.prompt_tokens)
+
+
+def model_answers(asked: Asked, shown: Sequence[Shown]) -> list[ModelAnswer]:
     """Return the answers to a request; they share the first one's id."""
-    answers = []
-    for index, (one, said) in enumerate(zip(made, shown, strict=True)):
-        start = Start(answer_id(made[0].id), created, f"policy-{one.policy_version}", prompt_tokens)
-        tokens = len(one.response)
-        answers.append(written_answer(said, call.dialect, one.id, start, tokens, one.finish_reason, index))
+    start, answers = start_of(asked), []
+    for index, (made, said) in enumerate(zip(asked.made, shown, strict=True)):
+        own = replace(start, label=f"policy-{made.policy_version}")
+        answers.append(written_answer(said, asked.call.dialect, made.id, own, made.finish_reason, index))
     return answers
 
 
@@ -484,7 +502,7 @@ def request_json(call: ModelCall, question: Question, made: Sequence[Made], inde
         data |= {"system": list(question.system), "tools": [tool.to_openai() for tool in question.tools]}
     optional: dict[str, Any] = {
         "max_tokens": call.max_tokens, "stop": list(call.stop), "ignored": dict(call.ignored),
-        "steered": question.steered, "anew": question.rendered_whole,
+        "logprobs": call.logprobs is not None, "steered": question.steered, "anew": question.rendered_whole,
     }  # fmt: skip
     return data | {name: value for name, value in optional.items() if value}
 
@@ -530,7 +548,7 @@ def rebuild(session: OpenSession, reader: PoolReader) -> None:
         answer = ModelAnswer(**{**exchange.answer, "tool_calls": called})
         made = known[exchange.call] = _made(session, exchange, calls[exchange.call], answer, known)
         made.ended = int(exchange.request["ended"])
-        requests.setdefault(int(exchange.request["number"]), []).append((exchange, made, answer))
+        requests.setdefault(int(exchange.request["number"]), []).append((exchange, made, made.answer or answer))
     started = [exchange for exchange in exchanges if exchange.state == "started"]
     for exchange in started:
         if exchange.call not in known:
@@ -560,9 +578,9 @@ def _made(session: OpenSession, exchange: Exchange, call: Call, answer: ModelAns
     if request.get("steered"):
         session.finish_by_steering()
     made.take(completion_of(call), lineage.template.decode(call.response_ids))
-    shown = Shown.of(lineage.template, call.prompt_ids, request.get("stop", ()), tools)
-    shown.add(call.response_ids, last=True)
-    made.answer = answer
+    shown = Shown.of(lineage.template, call.prompt_ids, request.get("stop", ()), tools, request.get("logprobs", False))
+    shown.delta(0, call.response_ids, call.logprobs, last=True)
+    made.answer = replace(answer, logprobs=shown.logprobs)
     lineage.answered(made, shown, shown_message(answer, shown), question.place)
     return made
 

@@ -26,6 +26,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
 from rl_agents.gateway import dialects
+from rl_agents.gateway.answer_params import effective
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Sent
 from rl_agents.gateway.gateway import Gateway
 from rl_agents.gateway.sessions import SessionTrace
@@ -134,18 +135,19 @@ class Service(Keys):
         session = self.session(request)
         data = await body_of(request)
         call: ModelCall = dialect.read(data)
-        sent, headers = _sent(request, dialect.PATH, data), dialects.ignored_header(call)
+        asked = effective(call, self.gateway.limits)
+        sent, headers = _sent(request, dialect.PATH, data), dialects.ignored_header(asked)
         if call.stream:
-            pieces = await dialects.primed(self.gateway.stream(session, call, sent))
+            pieces = await dialects.primed(self.gateway.stream(session, asked, sent))
             return dialects.event_stream(dialect.events(call, pieces), headers)
-        answers: list[ModelAnswer] | None = await _while_connected(request, self.gateway.answer(session, call, sent))
+        answers: list[ModelAnswer] | None = await _while_connected(request, self.gateway.answer(session, asked, sent))
         if answers is None:
             return Response(status_code=CLIENT_LEFT)
         return JSONResponse(dialect.whole(call, answers), headers=headers)
 
     async def count(self, request: Request) -> Response:
         session = self.session(request)
-        call = dialects.messages.read_count(await body_of(request))
+        call = effective(dialects.messages.read_count(await body_of(request)), self.gateway.limits)
         return JSONResponse(dialects.messages.counted(self.gateway.count_tokens(session, call)))
 
     async def models(self, request: Request) -> Response:

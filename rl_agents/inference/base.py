@@ -17,8 +17,8 @@ LEAST_ROOM = 16
 #: Maximum bytes of keys and values in one torch engine; while the cache grows, half as much more.
 CACHE_BYTES = 2 << 30
 #: Called on the event loop with token ids and log-probabilities as they are sampled, in order, each once. If
-#: `Extras.top_logprobs` is set, also with the likeliest tokens of each position.
-OnTokens = Callable[..., None]
+#: `Extras.top_logprobs` is set, also with the likeliest tokens of each position. A true result ends the response.
+OnTokens = Callable[..., object]
 #: The likeliest tokens of one position and their log-probabilities, the likeliest first.
 Likeliest = tuple[tuple[int, float], ...]
 #: (version of the weights, tokens sampled by them), in order.
@@ -105,6 +105,16 @@ class Completion:
     call: int = 0
     version_spans: VersionSpans = ()
     likeliest: Sequence[Likeliest] = ()
+
+    def until(self, count: int) -> Completion:
+        """Return the first ``count`` tokens as a response that ends with them."""
+        kept, left = [], count
+        for version, number in self.version_spans or ((self.policy_version, count),):
+            kept.append((version, max(0, min(number, left))))
+            left -= number
+        version, spans = stamp(kept)
+        tokens, logprobs, likeliest = self.token_ids[:count], self.logprobs[:count], self.likeliest[:count]
+        return Completion(tokens, logprobs, version, "stop", self.call, spans, likeliest)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """See `Sampling.__reduce__`. Engines set no ``call`` and rarely switch weights during a response."""

@@ -469,9 +469,8 @@ class TorchEngine:
         if not request.starts or request.starts[-1][0] != self.version:
             request.starts.append((self.version, len(request.logprobs) - 1))
         self.sampled_tokens += 1
-        if request.on_tokens is not None:
-            request.on_tokens([token], [logprob])
-        stopped = token in request.stop
+        told = request.on_tokens is not None and request.on_tokens([token], [logprob])
+        stopped = bool(told) or token in request.stop
         if not (stopped or len(request.logprobs) >= request.limit):
             return request.future.done()  # canceled by its caller
         if not request.future.done():

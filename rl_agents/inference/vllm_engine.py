@@ -31,6 +31,7 @@ from rl_agents.inference.base import (
     RequestRefused,
     Sampling,
     Weights,
+    stamp,
 )
 from rl_agents.inference.vllm_common import (
     ABANDON,
@@ -114,23 +115,34 @@ class VLLMEngine:
         # call, and partly loaded weights sample it. It is refused even if whole weights have arrived since.
         if len(self._given_up) > before:
             raise EngineError(self._given_up[before])
+        if isinstance(final, Completion):  # its caller ended it
+            return final
         if final is None or not final.finished or final.outputs[0].finish_reason == "abort":
             raise EngineError("vLLM ended the request without a result")
         self.counters.add(final)
         return completion(final, version)
 
     async def _ask(self, prompt: Any, sampling: Sampling, on_tokens: OnTokens | None) -> Any:
+        """Return vLLM's last output, or the response so far if ``on_tokens`` ends it."""
         final, known, before = None, 0, len(self._given_up)
+        heard: list[tuple[int, int]] = []  # vLLM reports versions only with a finished response
         try:
             params = sampling_params(sampling, on_tokens is not None)
-            async for output in self._engine.generate(prompt, params, str(next(self._ids))):
-                final = output
-                if on_tokens is not None and before == len(self._given_up):
+            async with contextlib.aclosing(self._engine.generate(prompt, params, str(next(self._ids)))) as outputs:
+                async for output in outputs:
+                    final = output
+                    if on_tokens is None or before != len(self._given_up):
+                        continue
                     tokens, logprobs = sampled(output)
                     if len(tokens) == known:  # outputs share one list, and the one before told these tokens
                         continue
                     likely = likeliest(output, range(known, len(tokens)))
-                    on_tokens(tokens[known:], logprobs[known:], *([likely] if likely else []))
+                    heard.append((self.version, len(tokens) - known))
+                    if on_tokens(tokens[known:], logprobs[known:], *([likely] if likely else [])):
+                        self.counters.add(output)
+                        version, spans = stamp(heard)
+                        likely = likeliest(output, range(len(tokens)))
+                        return Completion(tokens, logprobs, version, "stop", version_spans=spans, likeliest=likely)
                     known = len(tokens)
         except EngineError:
             raise

@@ -12,15 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from rl_agents.chat.messages import short
 from rl_agents.data.tasks import step_seed
 from rl_agents.errors import nearest
+from rl_agents.gateway.answer_params import AnswerFields, shows_logprobs, tool_choice
 from rl_agents.gateway.calls import ModelCall
 from rl_agents.inference.base import Extras, Sampling
 from rl_agents.tools.calls import Tool, schema_problem
-from rl_agents.web.bodies import Body, read_body, shown
+from rl_agents.web.bodies import read_body, shown
 from rl_agents.web.errors import bad_request
 
 Format = dict[str, Any]
@@ -136,8 +137,6 @@ def _written(form: Format) -> str:
     return json.dumps({"type": "structural_tag", "format": form})
 
 
-#: The only supported item of Responses' ``include``.
-LOGPROBS = "message.output_text.logprobs"
 PLAIN = Extras()
 NO_STRUCTURE = "the torch engine does not constrain what it samples; serve with engine=vllm"
 NO_EXTRAS = "the torch engine samples from the policy as it is; serve with engine=vllm"
@@ -210,10 +209,9 @@ TokenId = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
-class SamplingFields(Body):
+class SamplingFields(AnswerFields):
     """Parameters in any dialect; other fields are counted as ignored."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
     temperature: float = Field(1.0, ge=0, le=2)
     top_p: float = Field(1.0, gt=0, le=1)
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
@@ -223,10 +221,6 @@ class SamplingFields(Body):
     frequency_penalty: Penalty = 0.0
     repetition_penalty: float = Field(1.0, gt=0, le=2)
     logit_bias: dict[TokenId, Bias] = Field({}, max_length=300)
-    logprobs: bool = False
-    top_logprobs: int = Field(0, ge=0, le=20)
-    include: list[Any] = Field([])
-    tool_choice: Any = None
     parallel_tool_calls: bool = True
     strict: bool = Field(False, alias="tools.strict")
     response_format: dict[str, Any] = Field({})
@@ -237,7 +231,7 @@ class SamplingFields(Body):
 
 def _read(call: ModelCall) -> RequestParams:
     fields = read_body(SamplingFields, call.params)
-    shows = _shows_logprobs(call, fields)
+    shows = shows_logprobs(call, fields)
     structure, tools = _structure(call, fields)
     extras = Extras(
         top_logprobs=fields.top_logprobs,
@@ -252,19 +246,10 @@ def _read(call: ModelCall) -> RequestParams:
     return RequestParams(fields.temperature, fields.top_p, fields.seed, tools, structure, shows, extras)
 
 
-def _shows_logprobs(call: ModelCall, fields: SamplingFields) -> bool:
-    if call.dialect != "responses":
-        if fields.top_logprobs and not fields.logprobs:
-            raise bad_request("top_logprobs: only with logprobs=true", "top_logprobs")
-        return fields.logprobs
-    call.ignored.update(f"include.{short(item)}" for item in fields.include if item != LOGPROBS)
-    return LOGPROBS in fields.include or fields.top_logprobs > 0
-
-
 def _structure(call: ModelCall, fields: SamplingFields) -> tuple[Structure | None, tuple[Tool, ...]]:
     """Return the requested form and the offered tools."""
     schema = _schema(call, fields)
-    choice, name, one = _choice(call, fields.tool_choice)
+    choice, name, one = tool_choice(call, fields.tool_choice)
     one = one or not fields.parallel_tool_calls
     tools = () if choice == "none" else call.tools
     if choice in ("required", "named") and not tools:
@@ -299,24 +284,3 @@ def _schema(call: ModelCall, fields: SamplingFields) -> Mapping[str, Any] | None
         raise bad_request(f"{name}: text, json_object and json_schema are served (got {shown(form)})", name)
     body = form.get("json_schema") if call.dialect == "chat_completions" else form
     return check_schema(body.get("schema") if isinstance(body, Mapping) else None, name)
-
-
-def _choice(call: ModelCall, value: Any) -> tuple[str, str, bool]:
-    """Return ``auto``, ``none``, ``required`` or ``named``, the name, and whether only one call is allowed."""
-    if value is None or isinstance(value, str):
-        value = {"type": value or "auto"}
-    if not isinstance(value, Mapping):
-        value = {"type": None}
-    one, kind = value.get("disable_parallel_tool_use") is True, value.get("type")
-    kind = value.get("mode") if kind == "allowed_tools" else kind
-    if kind in ("auto", "none", "required", "any"):
-        return ("required" if kind == "any" else str(kind)), "", one
-    body = value.get("function") or value.get("custom") or value
-    name = body.get("name") if isinstance(body, Mapping) else None
-    if kind in ("function", "tool", "custom") and isinstance(name, str):
-        return "named", name, one
-    if any(str(kind).startswith(name) for name in (tool.removeprefix("tools.") for tool in call.ignored)):
-        call.ignored[f"tool_choice.{short(kind)}"] += 1  # a tool that the provider runs
-        return "auto", "", one
-    got = shown(dict(value))
-    raise bad_request(f"tool_choice: auto, none, required or one function's name is needed (got {got})", "tool_choice")

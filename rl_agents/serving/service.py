@@ -10,9 +10,9 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import Field
@@ -22,7 +22,7 @@ from rl_agents.chat.history import in_call_order
 from rl_agents.chat.template import ChatOptions, ChatTemplate, load_tokenizer, make_context
 from rl_agents.config import Settings
 from rl_agents.errors import InputError, nearest
-from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob
+from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Piece, Start
 from rl_agents.gateway.dialects import model_body, models_body
 from rl_agents.gateway.stream_view import Shown, answer_id, opened_thought, written_answer
 from rl_agents.inference.base import Completion, EngineError, RequestRefused, Sampling
@@ -65,24 +65,6 @@ def _thinks(call: ModelCall, template: ChatTemplate) -> bool:
     """Return whether an answer may begin with a thought: its chat template or its prompt mentions the tag."""
     said = (str(template.tokenizer.chat_template), *(message["content"] for message in call.messages))
     return any("<think>" in text for text in said)
-
-
-def _logprobs(piece: Sampled, template: ChatTemplate) -> Iterator[TokenLogprob]:
-    def text(token: int) -> str:
-        return str(template.tokenizer.decode([token]))
-
-    for place, (token_id, logprob) in enumerate(zip(piece.token_ids, piece.logprobs, strict=True)):
-        top = piece.likeliest[place] if piece.likeliest else ()
-        yield TokenLogprob(text(token_id), logprob, tuple((text(other), value) for other, value in top))
-
-
-async def _one_by_one(pieces: AsyncIterator[Sampled]) -> AsyncIterator[Sampled]:
-    """Yield single tokens, so that an answer ends with its stop string's last token, however many arrive together."""
-    async for piece in pieces:
-        last = max(0, len(piece.token_ids) - 1)
-        for at in range(last + 1):
-            one, reason = slice(at, at + 1), piece.finish_reason if at == last else ""
-            yield Sampled(piece.token_ids[one], piece.logprobs[one], reason, piece.label, piece.likeliest[one])
 
 
 logger = logging.getLogger("ray.serve")
@@ -168,23 +150,19 @@ class Service:
 
     async def _answer(self, prepared: Prepared, index: int, tell: Tell | None = None) -> ModelAnswer:
         call, template = prepared.call, self._template
-        shown = Shown.of(template, prepared.prompt_ids, call.stop, prepared.params.tools)
-        logprobs: list[TokenLogprob] = []
-        tokens, label, reason = 0, "", ""
+        shown = Shown.of(template, prepared.prompt_ids, call.stop, prepared.params.tools, prepared.params.logprobs)
+        label, reason = "", ""
         whole = not (call.stream or call.stop)
         async with aclosing(self._sampled(prepared.prompt_ids, prepared.samplings[index], whole)) as sampled:
-            async for piece in _one_by_one(sampled) if call.stop else sampled:
-                tokens, label, reason = tokens + len(piece.token_ids), piece.label, piece.finish_reason
-                new = tuple(_logprobs(piece, template)) if prepared.params.logprobs else ()
-                logprobs += new
-                content, thoughts = shown.add(piece.token_ids, last=bool(reason))
+            async for piece in sampled:
+                label, reason = piece.label, piece.finish_reason
+                delta = shown.delta(index, piece.token_ids, piece.logprobs, piece.likeliest, last=bool(reason))
                 if tell is not None:
-                    tell(label, Delta(index, content, thoughts, new))
+                    tell(label, delta)
                 if shown.stopped_by:
                     break
         number, start = prepared.number + index, prepared.start(label)
-        answer = written_answer(shown, call.dialect, number, start, tokens, reason, index)
-        return replace(answer, logprobs=tuple(logprobs)) if prepared.params.logprobs else answer
+        return written_answer(shown, call.dialect, number, start, reason, index)
 
     async def _sampled(
         self, prompt_ids: Sequence[int], sampling: Sampling, whole: bool = True

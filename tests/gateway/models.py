@@ -83,8 +83,11 @@ class Scripted(TorchEngine):
         logits = self.model(tokens).logits[0, len(prompt_ids) - 1 : -1]
         logprobs = logits.log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0].tolist()
         if on_tokens is not None:
-            for token, logprob in zip(ids, logprobs, strict=True):
-                on_tokens([token], [logprob])
+            for number, (token, logprob) in enumerate(zip(ids, logprobs, strict=True), 1):
+                if on_tokens([token], [logprob]):
+                    ids, logprobs = ids[:number], logprobs[:number]
+                    break
+        self.sampled_tokens += len(ids)
         ended = ids[-1] == tokenizer().convert_tokens_to_ids("<|im_end|>")
         return Completion(ids, logprobs, self.version, "stop" if ended else "length")
 
@@ -150,12 +153,14 @@ def sent_of(call: ModelCall, retry: int = 0) -> Sent:
 class Rig:
     """A gateway with one open session; `ask` is what a client's call is."""
 
-    def __init__(self, script: dict[str, str] | None = None, pool: Any = None, seed: int = 7, **limits: Any) -> None:
+    def __init__(
+        self, script: dict[str, str] | None = None, pool: Any = None, seed: int = 7, session: str = "s", **limits: Any
+    ) -> None:
         self.engine = Scripted(script)
         self.template = ChatTemplate(tokenizer())
         given = {"max_model_len": MAX_LEN, "max_response_tokens": 12} | limits
         self.gateway = Gateway(self.engine, self.template, GatewayLimits(**given), pool)
-        self.key = self.gateway.open(opening("s", seed))
+        self.key = self.gateway.open(opening(session, seed)) if session else ""
 
     async def ask(self, *messages: dict[str, Any], retry: int = 0, session: str = "s", **options: Any) -> Any:
         answers = await self.all(*messages, retry=retry, session=session, **options)

@@ -1,11 +1,25 @@
 """The exact prompt of the next call, even if clients edit their history."""
 
 import asyncio
+import re
 from dataclasses import replace
 
 import pytest
 from gateway import models
-from gateway.models import ADD, Rig, Scripted, letters, model_call, opening, reply, result, sent_of, system, user
+from gateway.models import (
+    ADD,
+    MemoryPool,
+    Rig,
+    Scripted,
+    letters,
+    model_call,
+    opening,
+    reply,
+    result,
+    sent_of,
+    system,
+    user,
+)
 
 from rl_agents.chat.template import ChatTemplate, ContextPolicy
 from rl_agents.data.tasks import step_seed
@@ -219,14 +233,56 @@ async def test_no_reward_is_lost_with_the_answer_or_the_session_that_got_it():
     assert (await rig.trace()).facts() == {"reward_without_a_call": 0.5}
 
 
-async def test_stop_strings_cut_what_is_shown_and_never_the_ids():
-    rig = Rig({"task": "Thought: x\nObservation: made up"}, max_response_tokens=60)
-    first = await rig.ask(user("task"), stop=("Observation:",))
-    await rig.ask(user("task"), reply(first), user("real"))
-    trace = await rig.trace()
-    assert (first.content, first.finish, first.stop) == ("Thought: x\n", "stop", "Observation:")
-    assert trace.steps[0].response_ids[:-1] == letters("Thought: x\nObservation: made up")
-    assert extends(trace.steps[1].prompt_ids, trace.steps[0])
+#: What is sampled, tools are offered -> content, thoughts, and the text of the ids that are kept.
+STOPPED = {
+    "in the answer": ("Thought: x\nObservation: made up", False, "Thought: x\n", "", "Thought: x\nObservation:"),
+    "in a thought": (
+        "<think>stop before Observation: ok</think>\nAct\nObservation: y", False, "\nAct\n",
+        "stop before Observation: ok", "<think>stop before Observation: ok</think>\nAct\nObservation:",
+    ),
+    "only in a thought": ("<think>Observation: z</think>Act", False, "Act", "Observation: z", None),
+    "in a thought that is not separated": ("So <think>Observation: z</think>", False, "So <think>", "",
+                                           "So <think>Observation:"),
+    "with tools": ("Act Observation: y", True, "Act", "", "Act Observation:"),
+    "after a call": (f"{CALL} Observation: y", True, "", "", f"{CALL} Observation:"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("case", STOPPED)
+async def test_a_stop_string_ends_sampling_the_record_and_the_next_prompt(case, stream):
+    said, offered, content, thoughts, kept = STOPPED[case]
+    tools, pool = ((ADD,) if offered else ()), MemoryPool()
+    rig = Rig({"task": said}, pool=pool, max_response_tokens=400)
+    call = model_call(user("task"), stop=("Observation:",), tools=tools, stream=stream)
+    if stream:
+        *_, first = [piece async for piece in rig.gateway.stream("s", call, sent_of(call))]
+    else:
+        first = await rig.ask(user("task"), stop=("Observation:",), tools=tools)
+    sampled = rig.engine.sampled_tokens
+    await rig.ask(user("task"), reply(first), user("real"), tools=tools)
+    step, second = (await rig.trace()).steps
+    ids = letters(kept or said) + ([] if kept else [step.response_ids[-1]])
+    assert (first.content, first.thoughts, first.stop) == (content, thoughts, "Observation:" if kept else "")
+    assert step.response_ids == pool.of(Call)[0].response_ids == ids and step.finish_reason == "stop"
+    assert sampled == first.completion_tokens == len(step.logprobs) == len(ids)
+    assert extends(second.prompt_ids, step) and "made up" not in rig.text(second.prompt_ids)
+
+
+async def test_a_stop_string_inside_a_token_keeps_the_token_that_completes_it():
+    """Whatever the engine: one that reports nothing while it samples is cut afterwards, to the same ids."""
+    found = []
+    for silent in (False, True):
+        rig, unstopped = Rig(max_response_tokens=60), Rig(max_response_tokens=60)
+        text = (await unstopped.ask(user("task"))).content
+        rig.gateway._streams = not silent
+        stop = re.findall("[a-z](?=[a-z])", text)[-1]
+        first = await rig.ask(user("task"), stop=(stop,))
+        (step,) = (await rig.trace()).steps
+        found.append((step.response_ids, step.logprobs, first.content, rig.engine.sampled_tokens))
+        assert first.content == text.partition(stop)[0]
+        assert stop in rig.text(step.response_ids) and stop not in rig.text(step.response_ids[:-1])
+    assert found[0][:3] == found[1][:3] and found[0][3] == len(found[0][0]) < found[1][3]
 
 
 async def test_the_budget_of_an_answer_and_of_a_session():

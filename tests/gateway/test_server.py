@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from gateway.models import MemoryPool, Rig, opening
+from gateway.models import MemoryPool, Rig, letters, opening
 
 from rl_agents.data.tasks import step_seed
 from rl_agents.gateway.server import serving
+from rl_agents.store.reader import PoolReader
+from rl_agents.store.trajectory_store import PoolWriter
 
 ADMIN = "the-admin-key-of-this-test"
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -106,6 +108,113 @@ async def test_failures_of_the_engine_and_full_contexts_are_http_errors_also_of_
         await rig.gateway.close("s")
         closed = await client.post("/s/s" + path, json=BODIES[path], headers={"Authorization": ""})
         assert [code_of(path, response) for response in (broken, full, closed)] == [503, 400, 410]
+
+
+STOP_FIELD = {CHAT: "stop", RESPONSES: "stop", MESSAGES: "stop_sequences"}
+
+
+def usage_of(path, body):
+    usage = body["usage"]
+    return usage["completion_tokens" if path == CHAT else "output_tokens"]
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_stop_strings_end_answers_and_streams_of_every_dialect_and_usage_counts_what_was_kept(path):
+    body = {**BODIES[path], STOP_FIELD[path]: ["don"]}
+    async with playing() as (rig, client):
+        whole = (await client.post(path, json=body)).json()
+        stream = (await client.post(path, json={**body, "stream": True})).text
+        one, two = (await rig.trace()).steps
+    kept = letters("well don")
+    assert text_of(path, whole) == "well " and usage_of(path, whole) == len(kept)
+    assert one.response_ids == two.response_ids == kept and not any(f'"{letter}"' in stream for letter in "don")
+    assert rig.engine.sampled_tokens == 2 * len(kept)
+
+
+#: (path, fields, whether tools are offered, names in x-ignored)
+PARAMS = [
+    (CHAT, {"tool_choice": "none"}, False, ""),
+    (CHAT, {"tool_choice": "required", "temperature": 1, "top_p": 0.5}, True, "tool_choice=1, top_p=1"),
+    (CHAT, {"tool_choice": {"type": "function", "function": {"name": "add"}}}, True, "tool_choice=1"),
+    (CHAT, {"logprobs": True, "top_logprobs": 2, "seed": 0}, True, "seed=1, top_logprobs=1"),
+    (CHAT, {"response_format": {"type": "json_object"}, "parallel_tool_calls": False, "n": 1}, True,
+     "parallel_tool_calls=1, response_format=1"),
+    (CHAT, {"response_format": {"type": "text"}, "parallel_tool_calls": True, "temperature": None}, True, ""),
+    (RESPONSES, {"tool_choice": "none", "truncation": "disabled"}, False, ""),
+    (RESPONSES, {"tool_choice": "required", "include": ["message.output_text.logprobs", "x"]}, True,
+     "include.x=1, tool_choice=1"),
+    (RESPONSES, {"reasoning": {"effort": "low"}, "text": {"verbosity": "low"}}, True, "reasoning=1, text.verbosity=1"),
+    (MESSAGES, {"tool_choice": {"type": "none"}}, False, ""),
+    (MESSAGES, {"tool_choice": {"type": "any", "disable_parallel_tool_use": True}}, True,
+     "tool_choice=1, tool_choice.disable_parallel_tool_use=1"),
+    (MESSAGES, {"tool_choice": {"type": "auto"}, "thinking": {"type": "adaptive"}}, True, "thinking=1"),
+]  # fmt: skip
+TOOLS = {
+    CHAT: {"type": "function", "function": {"name": "add", "parameters": {}}},
+    RESPONSES: {"type": "function", "name": "add", "parameters": {}}, MESSAGES: {"name": "add", "input_schema": {}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "fields", "offered", "ignored"), PARAMS)
+async def test_tool_choice_none_offers_none_and_what_has_no_effect_is_named(path, fields, offered, ignored):
+    async with playing() as (rig, client):
+        answer = await client.post(path, json={**BODIES[path], "tools": [TOOLS[path]], **fields})
+        trace = await rig.trace()
+    assert answer.status_code == 200 and answer.headers.get("x-ignored", "") == ignored
+    assert ('"add"' in rig.text(trace.steps[0].prompt_ids)) == offered
+    assert trace.ignored == {item.split("=")[0]: 1 for item in ignored.split(", ") if item}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("path", "fields"), [(CHAT, {"logprobs": True}), (RESPONSES, {"top_logprobs": 1})])
+async def test_logprobs_are_those_of_the_record_also_in_streams_and_after_a_restart(path, fields, stream, tmp_path):
+    file, body = tmp_path / "pool.sqlite", {**BODIES[path], **fields, "stop": ["don"], "stream": stream}
+    answers = []
+    for start in range(2):
+        with PoolWriter(str(file)) as pool, PoolReader(str(file)) as reader:
+            rig = Rig({"task": "well done"}, pool=pool, session="" if start else "s", max_response_tokens=40)
+            if start:
+                rig.gateway.resume(reader)
+            async with serving(rig.gateway) as url, httpx.AsyncClient(base_url=url, timeout=30) as client:
+                answers.append(entries(path, await client.post("/s/s" + path, json=body)))
+    (step,) = (await rig.trace()).steps
+    assert answers[0] == answers[1] == list(zip(list("well don"), step.logprobs, strict=True))
+
+
+def entries(path, answer):
+    """Return the tokens and log-probabilities of an answer or of a stream's pieces."""
+    if not answer.headers["content-type"].startswith("text/event-stream"):
+        body = answer.json()
+        found = [body["choices"][0]["logprobs"]["content"]] if path == CHAT else []
+        found += [body["output"][0]["content"][0]["logprobs"]] if path != CHAT else []
+    else:
+        events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+        given = [event["choices"][0]["logprobs"] for event in events if path == CHAT]
+        found = [item["content"] for item in given if item]
+        found += [event["logprobs"] for event in events if event.get("type") == "response.output_text.done"]
+    return [(entry["token"], entry["logprob"]) for part in found for entry in part if entry["top_logprobs"] == []]
+
+
+async def test_every_chunk_of_a_stream_has_the_fingerprint_of_the_whole_answer():
+    async with playing() as (rig, client):
+        rig.engine.version = 3
+        whole = (await client.post(CHAT, json=BODIES[CHAT])).json()
+        extra = {"stream": True, "stream_options": {"include_usage": True}}
+        stream = await client.post(CHAT, json={**BODIES[CHAT], **extra})
+    chunks = [json.loads(line[6:]) for line in stream.text.splitlines() if line.startswith("data: {")]
+    assert {chunk["system_fingerprint"] for chunk in [whole, *chunks]} == {"policy-3"} and len(chunks) > 3
+
+
+@pytest.mark.parametrize("version", ["", "2023-06-01"])
+async def test_errors_have_the_form_of_their_path(version):
+    headers = {"anthropic-version": version} if version else {}
+    async with playing() as (_rig, client):
+        for path in ("/v1/completions", "/v1/embeddings", "/s/s/v1/completions", "/v1/responses/x", "/v1/messages/x"):
+            answer = await client.post(path, json={}, headers=headers)
+            anthropics = path.startswith("/v1/messages")
+            assert code_of(MESSAGES if anthropics else CHAT, answer) == 404
+        unknown = await client.get("/v1/models/other", headers=headers)
+    assert code_of(MESSAGES if version else CHAT, unknown) == 404
 
 
 async def test_models_and_token_counts():

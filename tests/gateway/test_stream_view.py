@@ -6,10 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.chat.template import ChatTemplate
+from rl_agents.chat.tool_parsing import ResponseParser, _family_reader
 from rl_agents.gateway.stream_view import Shown
+from rl_agents.web.text import TextStream
 
 TEMPLATE = ChatTemplate(tokenizer())
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
+ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|start|>assistant<|channel|>final<|message|>"
 #: text, tools offered, inside a thought -> content, thoughts, number of calls
 CASES = [
     ("<think>a<b</think>\n\nword", False, False, "\n\nword", "a<b", 0),
@@ -41,6 +44,32 @@ def test_pieces_of_any_size_add_up_to_the_answer(case, sizes):
     assert (shown.content, shown.thoughts, len(shown.calls)) == (content, thoughts, calls)
     assert (said, thought) == (content, thoughts)
     assert bool(shown.problem) == (text in ("<tool_call>{broken",))
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    text=st.text(st.sampled_from("ab 1🙂"), max_size=20), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    stop=st.text(st.sampled_from("ab 1🙂"), min_size=1, max_size=3),
+)  # fmt: skip
+def test_a_stop_string_ends_the_text_before_it_however_the_tokens_arrive(text, sizes, stop):
+    shown, said, _ = show(text, False, False, sizes, (stop,))
+    before, found, _ = text.partition(stop)
+    assert said == shown.content == before and shown.stopped_by == found
+    assert TEMPLATE.decode(letters(text)[: shown.tokens]) == before + found
+
+
+WHOLE = {"openai_gptoss": f"{ANALYSIS}x END y<|end|>{FINAL}one ", "think": "<think>x END y</think>one "}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_stop_string_inside_a_thought_is_none_for_parsers_of_whole_answers_too(name):
+    parser = ResponseParser("x", name, (), frozenset(), _family_reader((), name), whole=True)
+    text = WHOLE[name]
+    shown = Shown(TextStream(TEMPLATE.decode), [], parser, stop=("END",))
+    for token in letters(text + "END two"):
+        shown.add([token])
+    assert (shown.content.strip(), shown.thoughts, shown.stopped_by) == ("one", "x END y", "END")
+    assert TEMPLATE.decode(letters(text + "END two")[: shown.tokens]) == text + "END"
 
 
 def test_text_before_a_call_does_not_wait_and_stop_strings_end_it():

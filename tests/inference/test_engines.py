@@ -50,6 +50,33 @@ def test_its_process_has_started_without_what_it_does_not_use(rig: Rig) -> None:
     assert ray.get(rig.group.handles()[0].apply.remote(look)) == (NEW_CONTAINERS, [])
 
 
+def test_a_listener_ends_a_response_which_is_a_prefix_of_the_whole_one(rig: Rig) -> None:
+    """The engine stops then, and goes on with the other requests."""
+
+    async def play(actor: Any) -> list[Completion]:
+        engine, prompt, heard = actor._engine, prompts(1)[0], []
+
+        def enough(ids: list[int], *_: Any) -> bool:
+            heard.extend(ids)
+            return len(heard) >= 5
+
+        sampling = Sampling(max_tokens=40, seed=3)
+        asked = [engine.generate(prompt, sampling, on_tokens=enough), engine.generate(prompt, sampling)]
+        return list(await asyncio.gather(*asked))
+
+    cut, whole = ray.get(rig.group.handles()[0].apply.remote(play))
+    count = len(cut.token_ids)
+    assert 5 <= count < len(whole.token_ids) and cut.finish_reason == "stop"
+    assert cut.token_ids == whole.token_ids[:count] and cut.policy_version == rig.version
+    assert cut.logprobs == pytest.approx(whole.logprobs[:count], abs=TOLERANCE) and not cut.version_spans
+
+
+def test_the_beginning_of_a_completion_keeps_the_versions_of_its_tokens() -> None:
+    whole = Completion([1, 2, 3, 4], [-1.0, -2.0, -3.0, -4.0], 7, "length", version_spans=((7, 2), (8, 2)))
+    assert whole.until(2) == Completion([1, 2], [-1.0, -2.0], 7, "stop")
+    assert whole.until(3) == Completion([1, 2, 3], [-1.0, -2.0, -3.0], 7, "stop", version_spans=((7, 2), (8, 1)))
+
+
 def test_what_is_heard_while_sampling_is_the_completion(rig: Rig) -> None:
     """Several at a time, one of them ended by a stop token."""
     questions = prompts(4)

@@ -26,20 +26,6 @@ def test_pieces_of_any_length_add_up_to_the_decoded_answer(text: str, template: 
     assert shown == stream.text == template.decode(ids) == text
 
 
-@settings(max_examples=150, deadline=None)
-@given(text=TEXTS, stop=st.text(st.sampled_from("ab 1🙂"), min_size=1, max_size=3))
-def test_a_stop_string_ends_the_text_before_it_although_tokens_come_one_by_one(text: str, stop: str) -> None:
-    template = TEMPLATES[0]
-    stream, shown = TextStream(template.decode, [stop]), ""
-    for token in template.answer_ids(text):
-        shown += stream.add([token])
-        if stream.stopped:
-            break
-    shown += stream.add([], last=True)
-    assert shown == stream.text == text.partition(stop)[0]
-    assert stream.stopped == (stop in text)
-
-
 def test_half_a_character_waits_and_broken_bytes_do_not_wait_for_ever() -> None:
     template = TEMPLATES[0]
     ids = template.tokenizer.encode("a🙂", add_special_tokens=False)

@@ -76,7 +76,7 @@ class Desk:
     """The server and the runs of this process. To the gateway's routes it is a `Gateway`."""
 
     def __init__(self) -> None:
-        self.limits, self.created = GatewayLimits(max_model_len=1 << 30, max_response_tokens=1 << 30), 0
+        self.limits, self.created = GatewayLimits(1 << 30, 1 << 30, logprobs="none"), 0
         self._runs: dict[str, Run] = {}
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="blackbox-desk", daemon=True).start()

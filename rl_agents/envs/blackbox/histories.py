@@ -100,12 +100,12 @@ class History:
 
     def answer(self, call: ModelCall, action: str) -> ModelAnswer:
         """Return the policy's whole response in the gateway's form; ids are the same in every replay."""
-        shown = Shown(TextStream(lambda ids: action, call.stop), call.tools, inside=_inside(action))
+        shown = Shown(TextStream(lambda ids: action), call.tools, inside=_inside(action), stop=call.stop)
         shown.add([0], last=True)
         self.answered += 1
         start = Start(answer_id(self.answered), created=0, label="search")
-        answer = written_answer(shown, call.dialect, self.answered, start, tokens=0, finish_reason="stop")
-        answer = replace(answer, thought_tokens=0)  # of 0 tokens
+        answer = written_answer(shown, call.dialect, self.answered, start, finish_reason="stop")
+        answer = replace(answer, completion_tokens=0, thought_tokens=0)  # a search does not count them
         self._answers = answer_keys(shown.content, shown.thoughts, shown.calls, action, self.as_sent)
         self._calls = tuple(
             {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": {}}} for c in answer.tool_calls

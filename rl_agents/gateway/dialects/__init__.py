@@ -7,6 +7,7 @@ field that is missing, or a field with a wrong type or an unsupported value.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from types import ModuleType
@@ -21,6 +22,8 @@ from rl_agents.web.errors import ApiError
 
 __all__ = ["DIALECTS", "dialect_of", "messages", "model_body", "models_body", "primed", "written"]
 
+#: The first parts of paths below ``/v1`` that both providers have, and of Anthropic's own; all others are OpenAI's.
+SHARED, ANTHROPIC = ("models", "files"), ("messages", "complete", "organizations")
 #: Most names of ignored fields in one response's header.
 MAX_TOLD = 40
 
@@ -29,14 +32,14 @@ DIALECTS: dict[str, ModuleType] = {module.PATH: module for module in (chat_compl
 
 
 def dialect_of(path: str, headers: Mapping[str, str]) -> ModuleType:
-    """Return the dialect of a path's errors; Anthropic's clients send a version with every request.
+    """Return the dialect of a path's errors. On paths of both providers, Anthropic's clients send a version.
 
     Args:
         headers: with names in lower case.
     """
-    for start in (messages.PATH, responses.PATH, chat_completions.PATH):
-        if path.rstrip("/").endswith(start) or f"{start}/" in path:
-            return DIALECTS[start]
+    found = re.match(r"(?:/s/[^/]+)?/v1/([^/]+)", path)
+    if found and found[1] not in SHARED:
+        return messages if found[1] in ANTHROPIC else DIALECTS.get(f"/v1/{found[1]}", chat_completions)
     return messages if "anthropic-version" in headers else chat_completions
 
 

@@ -16,7 +16,7 @@ from rl_agents.web.errors import ApiError
 
 PATH = "/v1/chat/completions"
 PREFIX = "chatcmpl-"
-#: Parameters that training overrides or does not enforce.
+#: See `rl_agents.gateway.answer_params`.
 PARAMS = (
     "temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty", "repetition_penalty",
     "logit_bias", "logprobs", "top_logprobs", "response_format", "tool_choice", "parallel_tool_calls",

@@ -113,7 +113,7 @@ def _kind(block: Any) -> Any:
 PATH = "/v1/messages"
 COUNT_PATH = "/v1/messages/count_tokens"
 PREFIX = "msg_"
-#: Parameters that training overrides or does not enforce.
+#: See `rl_agents.gateway.answer_params`.
 PARAMS = (
     "temperature", "top_p", "top_k", "tool_choice", "thinking", "output_config", "output_format", "context_management",
 )  # fmt: skip

@@ -237,7 +237,7 @@ def _tool(call: ModelCall, tool: Tool) -> Item:
 
 
 PATH = "/v1/responses"
-#: Parameters that training overrides or does not enforce.
+#: See `rl_agents.gateway.answer_params`.
 PARAMS = (
     "temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty", "top_logprobs",
     "tool_choice", "parallel_tool_calls", "reasoning", "text", "truncation", "max_tool_calls", "include",
