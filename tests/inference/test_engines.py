@@ -52,9 +52,10 @@ def test_its_process_has_started_without_what_it_does_not_use(rig: Rig) -> None:
 
 def test_a_listener_ends_a_response_which_is_a_prefix_of_the_whole_one(rig: Rig) -> None:
     """The engine stops then, and goes on with the other requests."""
+    prompt, heard = prompts(1)[0], list[int]()
 
     async def play(actor: Any) -> list[Completion]:
-        engine, prompt, heard = actor._engine, prompts(1)[0], []
+        engine = actor._engine
 
         def enough(ids: list[int], *_: Any) -> bool:
             heard.extend(ids)
