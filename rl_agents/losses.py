@@ -137,8 +137,12 @@ def ppo_loss(
     clip_high: float,
     level: Level = "token",
     segments: Tensor | None = None,
+    dual_clip: float = 0.0,
 ) -> Loss:
     """ℓ = max(-A·ρ, -A·clip(ρ, 1-ε_lo, 1+ε_hi)) on ρ = exp(lp - lp_old) at the chosen level.
+
+    With a negative A the loss and its gradient grow with ρ: a ratio of e^10 counts 22026 times. Dual clip bounds it, ℓ
+    <- min(ℓ, -A·c) where A < 0, without gradient beyond c (Ye et al. 2020, arXiv 1912.09729, eq. 5).
 
     ``token`` is PPO (Schulman et al. 2017, eq. 7), ``step`` is StepPO (eq. 7-8), ``sequence`` is GSPO (Zheng et al.
     2025, eq. 5-7); DAPO's clip-higher is ε_hi > ε_lo. With a step or sequence ratio the loss is the same for all tokens
@@ -152,6 +156,7 @@ def ppo_loss(
         mask: 1 on sampled tokens.
         clip_low, clip_high: ε_lo and ε_hi, distances from 1; geometric means move little, hence about 4e-4 for them.
         level, segments: see `log_ratio`.
+        dual_clip: c > 1; 0: off.
 
     Returns:
         Loss per token; metrics ``clip_fraction``, ``ppo_kl`` and ``ratio_mean``.
@@ -161,7 +166,10 @@ def ppo_loss(
     plain = -advantages * ratio
     clipped = -advantages * ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
     metrics = {"clip_fraction": masked_mean((clipped > plain).to(ratio.dtype), mask).detach()}
-    return masked(torch.maximum(plain, clipped), mask), metrics | _drift(log_rho, logprobs, old_logprobs, mask)
+    loss = torch.maximum(plain, clipped)
+    if dual_clip:
+        loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
+    return masked(loss, mask), metrics | _drift(log_rho, logprobs, old_logprobs, mask)
 
 
 def cispo_loss(
@@ -204,8 +212,9 @@ def kl_penalty(logprobs: Tensor, reference_logprobs: Tensor, mask: Tensor, kind:
     (and k3+) has the gradient of the KL, while k1 differentiated through lp has mean zero (Schulman, "Approximating KL
     divergence", 2020). Penalize in the loss or in the reward, never in both.
 
-    For k3 x is clamped to ±20 and the result to 10 (verl); beyond either bound it has no gradient. Multiply by β and
-    aggregate exactly as the policy loss. β = 0 must skip the reference forward altogether.
+    The value of k3 is at most 10, as in verl. Its gradient is not clamped with it but stays 1 - e^{-x}, x within ±20:
+    a token far below the reference, x < -2.6, is the one to pull back. Multiply by β and aggregate exactly as the
+    policy loss. β = 0 must skip the reference forward altogether.
 
     Args:
         logprobs: lp under the current policy [rows, tokens], carries the gradient.
@@ -229,8 +238,9 @@ def _kl_estimate(x: Tensor, kind: Estimator) -> Tensor:
     if kind == "k2":
         return 0.5 * x.square()
     if kind == "k3":
-        bounded = x.clamp(-20.0, 20.0)
-        return (torch.expm1(-bounded) + bounded).clamp(-10.0, 10.0)
+        bounded = x.detach().clamp(-20.0, 20.0)
+        slope = -torch.expm1(-bounded)
+        return (bounded - slope).clamp(max=10.0) + slope * (x - x.detach())
     if kind == "k3+":
         slope = 0.5 * x.square()
         return _kl_estimate(x.detach(), "k3") + slope - slope.detach()
@@ -290,11 +300,16 @@ def aggregation_weights(
     ==========================  =====================================================================
     ``token-mean``              Σ m·ℓ / Σ m
     ``seq-mean-token-sum``      mean over rows of Σ_j m·ℓ
-    ``seq-mean-token-mean``     mean over rows of (Σ_j m·ℓ) / (Σ_j m)              (GRPO, GSPO)
+    ``seq-mean-token-mean``     mean over rows of (Σ_j m·ℓ) / (Σ_j m)              (GSPO)
+    ``traj-mean-token-mean``    mean over trajectories of (Σ_rows Σ_j m·ℓ) / (Σ_rows Σ_j m)   (GRPO, VSPO, T3: 1/|y|)
     ``seq-mean-token-sum-norm`` Σ_i Σ_j m·ℓ / (L_const · rows)        (Dr.GRPO)
     ``step-mean``               mean over steps of (Σ_j m·ℓ) / (Σ_j m)             (StepPO code, its row mean)
     ``step-mean-in-traj``       mean over trajectories of the mean over their steps of the same (StepPO eq. 8)
     ==========================  =====================================================================
+
+    A paper's 1/|y| is over the trajectory y: with ``traj-mean-token-mean`` each weighs the same, into however many rows
+    it is split; ``seq-mean-token-mean`` is that only where each is one row. The modes with a token sum weigh all tokens
+    alike, and only their common factor depends on the number of rows.
 
     Rows, steps and trajectories without a sampled token do not count. Pass the masks that remain after rejection
     (masked importance sampling, overlong filtering) so that the denominators shrink with them.
@@ -302,7 +317,7 @@ def aggregation_weights(
     Args:
         masks: one 1-D array per row, non-zero on sampled tokens.
         mode: see the table; ``step-mean`` with one step per row is ``seq-mean-token-mean``.
-        trajectories: trajectory id of every row, for ``step-mean-in-traj``.
+        trajectories: trajectory id of every row, for the trajectory modes.
         segments: step index of every token per row (negative elsewhere), for the step modes. A step never crosses
             rows.
         constant_length: L_const in tokens; None: the longest row.
@@ -327,6 +342,10 @@ def aggregation_weights(
         per_row = np.full(len(flags), 1.0 / rows)
     elif mode == "seq-mean-token-mean":
         per_row = 1.0 / (rows * np.maximum(counts, 1.0))
+    elif mode == "traj-mean-token-mean":
+        owner = np.unique(np.asarray(trajectories), return_inverse=True)[1]
+        tokens = np.bincount(owner, weights=counts)
+        per_row = 1.0 / (max(int((tokens > 0).sum()), 1) * np.maximum(tokens, 1.0))[owner]
     else:
         length = constant_length if constant_length is not None else max((flag.size for flag in flags), default=1)
         per_row = np.full(len(flags), 1.0 / (length * rows))

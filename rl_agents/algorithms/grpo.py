@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rl_agents.config import Settings
     from rl_agents.data.samples import Row
     from rl_agents.data.trajectory import Trajectory
+    from rl_agents.losses import Level
 
 
 @dataclass
@@ -89,11 +90,19 @@ def baseline_credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], set
     table.spread(rows, advantages)
 
 
-def policy_loss(inputs: LossInputs, settings: PolicyGradientKeys) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Clipped surrogate on token ratios (`rl_agents.losses.ppo_loss`)."""
+def surrogate(
+    inputs: LossInputs, settings: PolicyGradientKeys, level: Level
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Clipped surrogate on ratios of a level (`rl_agents.losses.ppo_loss`)."""
     from rl_agents.losses import ppo_loss
 
-    return ppo_loss(*inputs.tensors, clip_low=settings.clip_low, clip_high=settings.clip_high)
+    clips = {"clip_low": settings.clip_low, "clip_high": settings.clip_high, "dual_clip": settings.dual_clip}
+    return ppo_loss(*inputs.tensors, level=level, segments=inputs.segments, **clips)
+
+
+def policy_loss(inputs: LossInputs, settings: PolicyGradientKeys) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Clipped surrogate on token ratios (`rl_agents.losses.ppo_loss`)."""
+    return surrogate(inputs, settings, "token")
 
 
 def gspo_loss(inputs: LossInputs, settings: PolicyGradientKeys) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -101,9 +110,7 @@ def gspo_loss(inputs: LossInputs, settings: PolicyGradientKeys) -> tuple[torch.T
 
     A row is an episode with ``sample_layout=merged``, a step with ``sample_layout=per_step``.
     """
-    from rl_agents.losses import ppo_loss
-
-    return ppo_loss(*inputs.tensors, level="sequence", clip_low=settings.clip_low, clip_high=settings.clip_high)
+    return surrogate(inputs, settings, "sequence")
 
 
 def cispo_loss(inputs: LossInputs, settings: PolicyGradientKeys) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -202,4 +209,5 @@ CISPO = replace(
     policy_loss=cispo_loss,
     # clip_low of 1 or more: no lower bound, as in the released example.
     defaults={"clip_low": 10.0, "clip_high": 0.2},
+    unread=("dual_clip",),
 )

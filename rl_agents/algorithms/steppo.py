@@ -11,6 +11,7 @@ import numpy as np
 from rl_agents.advantages import step_gae, whiten_steps
 from rl_agents.algorithms import ppo
 from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
+from rl_agents.algorithms.grpo import surrogate
 from rl_agents.config.options import key
 from rl_agents.config.sections import PolicyGradientKeys
 from rl_agents.data.step_table import StepTable, step_starts
@@ -79,15 +80,7 @@ def policy_loss(inputs: LossInputs, settings: RatioLevelKeys) -> tuple[torch.Ten
 
     ``ratio_level`` names the unit: step, token or sequence.
     """
-    from rl_agents.losses import ppo_loss
-
-    return ppo_loss(
-        *inputs.tensors,
-        level=settings.ratio_level,
-        segments=inputs.segments,
-        clip_low=settings.clip_low,
-        clip_high=settings.clip_high,
-    )
+    return surrogate(inputs, settings, settings.ratio_level)
 
 
 ALGORITHM = AlgorithmSpec(

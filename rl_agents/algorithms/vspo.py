@@ -189,7 +189,7 @@ ALGORITHM = AlgorithmSpec(
     policy_loss=policy_loss,
     select=select,
     one_round=lambda settings: True,
-    defaults={"loss_agg_mode": "seq-mean-token-mean", "kl_coef": 1e-3},
+    defaults={"loss_agg_mode": "traj-mean-token-mean", "kl_coef": 1e-3},
     keys=VspoKeys,
     grouped=True,
 )

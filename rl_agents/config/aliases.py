@@ -25,6 +25,7 @@ ALIASES: Mapping[str, str] = {
     "kl_loss_coef": "kl_coef",
     "init_kl_coef": "kl_in_reward_coef",
     "epsilon_high": "clip_high",
+    "clip_ratio_c": "dual_clip",
     "vf_clip_range": "cliprange_value",
     "ent_coef": "entropy_coef",
     "entropy_coeff": "entropy_coef",

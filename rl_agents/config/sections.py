@@ -14,8 +14,8 @@ from rl_agents.config.options import key
 from rl_agents.plugins import ASKED
 
 LossAggMode = Literal[
-    "token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "step-mean",
-    "step-mean-in-traj",
+    "token-mean", "traj-mean-token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm",
+    "step-mean", "step-mean-in-traj",
 ]  # fmt: skip
 Estimator = Literal["k1", "abs", "k2", "k3", "k3+"]
 
@@ -334,6 +334,9 @@ class PolicyGradientKeys:
 
     clip_low: float = key(0.2, "Lower clip range of the importance ratio", ge=0)
     clip_high: float = key(0.2, "Upper clip range of the importance ratio", ge=0)
+    dual_clip: float = key(
+        0.0, "Maximum ratio (above 1) where the advantage is negative (dual clip; verl: 3); 0: no limit", ge=0
+    )
     invalid_action_penalty: float = key(
         0.0, "Penalty of an action that cannot be parsed, subtracted from reward or return (docs/algorithms)", ge=0
     )

@@ -106,7 +106,7 @@ def off_policy_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
     elif settings.rollout_correction == "none" and settings.old_logprobs == "learner":
         found.append(
             f"{mode} with rollout_correction=none: samples of other weights count as if they were the learner's; "
-            f"rollout_correction={correction} corrects them"
+            f"{'top_p=1 ' if settings.top_p < 1 else ''}rollout_correction={correction} corrects them"
         )
     elif settings.rollout_correction == "none" and age <= MOST_TRUNCATED_AGE:
         found.append(
@@ -224,6 +224,8 @@ def _check_contradictions(settings: Settings, recipe: AlgorithmSpec) -> None:
         if not settings.demonstration_data and not settings.pool:
             _check_demonstrator(settings)
         return
+    if 0 < settings.dual_clip <= 1:
+        raise InputError(f"dual_clip={settings.dual_clip:g}: a maximum ratio is above 1, such as 3; 0 means no limit")
     if settings.kl_coef and settings.kl_in_reward_coef:
         raise InputError(
             f"kl_coef={settings.kl_coef} and kl_in_reward_coef={settings.kl_in_reward_coef} count the KL twice: "
@@ -238,6 +240,12 @@ def _check_contradictions(settings: Settings, recipe: AlgorithmSpec) -> None:
         raise InputError(
             f"top_p={settings.top_p:g} needs old_logprobs=learner: the engine's logprobs are those of the nucleus, the "
             "learner scores all tokens, so ratios would be wrong before the first step"
+        )
+    if settings.top_p < 1 and settings.rollout_correction != "none" and not settings.complete:
+        raise InputError(
+            f"top_p={settings.top_p:g} does not work with rollout_correction={settings.rollout_correction}: the "
+            "engine's logprobs are those of the nucleus, the learner's of all tokens, so every weight would contain "
+            "the mass of the nucleus; set top_p=1 or rollout_correction=none"
         )
     if settings.top_p < 1 and "success_replay" in recipe.reads and cast(ChainGaeKeys, settings).success_replay:
         raise InputError(

@@ -35,7 +35,7 @@ def apply_defaults(settings: Settings, recipe: AlgorithmSpec) -> None:
             settings.set_defaults({default: 0.0})
     if (settings.pool or settings.async_level or settings.stream) and recipe.credit is not None:
         settings.set_defaults({"old_logprobs": "learner"})
-        if settings.old_logprobs == "learner":
+        if settings.old_logprobs == "learner" and settings.top_p == 1:
             settings.set_defaults(
                 {"rollout_correction": "token_tis" if settings.pool else stale_correction(settings, recipe)}
             )

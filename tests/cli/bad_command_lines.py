@@ -6,6 +6,9 @@ ROWS = """
 --set lr=inf => lr='inf': must be a finite number
 --set betas=[0.9] => betas=[0.9]: two numbers are needed
 --set success_replay=2 top_p=0.9 old_logprobs=learner algo=chain-gae => top_p=0.9 does not work with success_replay
+--set top_p=0.9 old_logprobs=learner rollout_correction=token_tis => top_p=0.9 does not work with rollout_correction=t
+--set dual_clip=0.5 => dual_clip=0.5: a maximum ratio is above 1, such as 3; 0 means no limit
+--set algo=cispo dual_clip=3 => key 'dual_clip' has no effect with algo cispo
 --set top_p=0.9 => top_p=0.9 needs old_logprobs=learner: the engine's logprobs are those of the nucleus, the
 --set max_response_tokens=300 max_model_len=256 => max_response_tokens=300 leaves no room for a prompt in max_model_le
 --seed -1 => seed=-1: must be at least 0

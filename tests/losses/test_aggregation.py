@@ -11,7 +11,14 @@ from rl_agents.losses import weighted_sum
 
 LOSS = [[1.0, 2.0, 3.0], [4.0, 0.0, 0.0]]
 MASK = [[1, 1, 1], [1, 0, 0]]
-MODES = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm", "step-mean"]
+MODES = [
+    "token-mean",
+    "traj-mean-token-mean",
+    "step-mean",
+    "seq-mean-token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum-norm",
+]
 
 
 def aggregation_weights(masks, mode, *, trajectories=None, segments=None, constant_length=None):
@@ -37,6 +44,8 @@ def total(losses, weights):
         ("seq-mean-token-mean", {}, 3.0),
         ("seq-mean-token-sum-norm", {}, 10 / 6),
         ("seq-mean-token-sum-norm", {"constant_length": 5}, 1.0),
+        ("traj-mean-token-mean", {}, 3.0),
+        ("traj-mean-token-mean", {"trajectories": [7, 7]}, 2.5),
         ("step-mean", {}, 3.0),
         ("step-mean-in-traj", {}, 3.0),
         ("step-mean-in-traj", {"trajectories": [7, 7]}, 3.0),
@@ -49,6 +58,19 @@ def test_reference_example_with_and_without_empty_rows(mode, options, expected, 
     masks, losses = MASK + [[0, 0, 0]] * extra_rows, LOSS + [[9.0, 9.0, 9.0]] * extra_rows
     weights = aggregation_weights(masks, mode, **options)
     assert total(losses, weights) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_trajectory_weighs_the_same_into_however_many_rows_it_is_split():
+    masks, owners = [[1, 1], [1, 0], [1, 1], [1, 0], [0, 1, 1, 1]], [3, 3, 3, 3, 5]
+    by_mode = {
+        mode: [w.sum() for w in aggregation_weights(masks, mode, trajectories=owners)]
+        for mode in ("traj-mean-token-mean", "seq-mean-token-mean")
+    }
+    whole = by_mode["traj-mean-token-mean"]
+    assert whole == pytest.approx([1 / 6, 1 / 12, 1 / 6, 1 / 12, 1 / 2])  # six tokens share one half
+    assert by_mode["seq-mean-token-mean"] == pytest.approx([0.2] * 5)  # 0.8 and 0.2
+    joined = aggregation_weights([[1, 1, 1, 0, 1, 1, 1], masks[4]], "traj-mean-token-mean", trajectories=[3, 5])
+    assert [w.sum() for w in joined] == pytest.approx([sum(whole[:4]), whole[4]])
 
 
 def test_row_weights_of_steppo():
@@ -71,6 +93,9 @@ def literal(mode, losses, masks, trajectories):
         return float(np.mean([sums[i] for i in used]))
     if mode == "seq-mean-token-sum-norm":
         return sum(sums) / max(len(mask) for mask in masks) / len(used)
+    if mode == "traj-mean-token-mean":
+        owned = [[i for i in used if trajectories[i] == t] for t in {trajectories[i] for i in used}]
+        return float(np.mean([sum(sums[i] for i in own) / sum(counts[i] for i in own) for own in owned]))
     means = {i: sums[i] / counts[i] for i in used}
     if mode in ("seq-mean-token-mean", "step-mean"):
         return float(np.mean(list(means.values())))

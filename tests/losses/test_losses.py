@@ -89,12 +89,22 @@ def test_gradients_of_the_estimators(kind, gradient):
     assert lp.grad.item() == pytest.approx(gradient, abs=1e-8)
 
 
-def test_k3_is_bounded_and_finite_far_from_the_reference():
-    assert estimate(-100.0, 0.0, "k3") == 10.0
-    assert estimate(100.0, 0.0, "k3") == 10.0
-    lp = tensor([[-100.0]]).requires_grad_()
-    kl_penalty(lp, tensor([[0.0]]), tensor([[1.0]]), "k3").sum().backward()
-    assert lp.grad.item() == 0.0
+@pytest.mark.parametrize(
+    ("difference", "value", "gradient"),
+    [
+        (-3.0, 10.0, 1 - math.exp(3)),  # k3 is 16.09; the gradient was 0 from -2.61 on
+        (-2.0, math.exp(2) - 3, 1 - math.exp(2)),
+        (12.0, 10.0, 1 - math.exp(-12)),
+        (-100.0, 10.0, 1 - math.exp(20)),
+        (100.0, 10.0, 1 - math.exp(-20)),
+    ],
+)
+def test_k3_is_bounded_in_its_value_and_pulls_back_from_far_away(difference, value, gradient):
+    lp = tensor([[difference]]).requires_grad_()
+    found = kl_penalty(lp, tensor([[0.0]]), tensor([[1.0]]), "k3").sum()
+    found.backward()
+    assert found.item() == pytest.approx(value)
+    assert lp.grad.item() == pytest.approx(gradient)
 
 
 def test_masked_tokens_give_no_kl_and_no_gradient():

@@ -5,8 +5,11 @@ from functools import partial
 
 import pytest
 import torch
+from algorithms.handmade import settings_of
 
 from rl_agents import losses
+from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms.base import LossInputs
 from rl_agents.losses import icepop, log_ratio, segment_mean, token_tis
 
 # With the clip ranges of the recipes.
@@ -49,6 +52,37 @@ def test_gradient_is_exactly_zero_in_the_clipped_branch_only(advantage, differen
         assert lp.grad.item() == 0.0
     else:
         assert lp.grad.item() == pytest.approx(gradient)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "ratio", "expected"),
+    [(1, 1.1, -1.1), (1, 1.5, -1.28), (1, 5.0, -1.28), (-1, 1.1, 1.1), (-1, 1.5, 1.5), (-1, 0.5, 0.8), (-1, 5.0, 3.0)],
+)
+def test_table_of_the_dual_clip(advantage, ratio, expected):
+    lp, a = tensor([[math.log(ratio)]]), tensor([[float(advantage)]])
+    loss, _ = ppo_loss(lp, 0 * lp, a, ones(lp), clip_low=0.2, clip_high=0.28, dual_clip=3.0)
+    assert loss.item() == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("level", ["token", "step", "sequence"])
+def test_dual_clip_stops_the_gradient_of_a_ratio_that_exploded(level):
+    gradients = {}
+    for dual_clip in (0.0, 3.0):
+        lp = tensor([[10.0]]).requires_grad_()
+        segments = torch.zeros(1, 1, dtype=torch.int64)
+        loss, _ = ppo_loss(lp, 0 * lp, -ones(lp), ones(lp), level=level, segments=segments, dual_clip=dual_clip)
+        loss.sum().backward()
+        gradients[dual_clip] = lp.grad.item()
+    assert gradients == {0.0: pytest.approx(math.exp(10)), 3.0: 0.0}  # 22026
+
+
+@pytest.mark.parametrize("algo", ["grpo", "gspo", "ppo", "steppo", "chain-gae", "vspo"])
+def test_dual_clip_is_a_key_and_off_unless_it_is_set(algo):
+    one = torch.ones(1, 1)
+    inputs = LossInputs(10 * one, 0 * one, -one, one, torch.zeros(1, 1, dtype=torch.int64))
+    for keys, expected in (({}, math.exp(10)), ({"dual_clip": 3.0}, 3.0)):
+        loss, _ = ALGORITHMS[algo].policy_loss(inputs, settings_of(algo, **keys))
+        assert loss.item() == pytest.approx(expected)
 
 
 def test_metrics_count_sampled_tokens_only():

@@ -7,6 +7,7 @@ import pytest
 
 from rl_agents.algorithms import Settings
 from rl_agents.config import load_recipe
+from rl_agents.errors import InputError
 from rl_agents.inference.model_shape import ModelShape
 from rl_agents.trainer.resolve import cautions, rate_caution, resolve, usual_rates
 
@@ -52,6 +53,16 @@ def test_stale_rollouts_are_corrected_on_the_level_of_the_ratio(algo, keys, corr
         "engine",
         "none",
     )
+
+
+@pytest.mark.parametrize("correction", ["step_tis", "sequence_tis", "seq_mis", "geo_rs", "icepop"])
+def test_a_nucleus_has_no_correction(correction: str) -> None:
+    keys = {"algo": "grpo", "top_p": 0.9, "old_logprobs": "learner"}
+    with pytest.raises(InputError, match=rf"^top_p=0.9 .* rollout_correction={correction}: .*set top_p=1 or"):
+        resolved(**keys, rollout_correction=correction)
+    stale = resolved(algo="grpo", top_p=0.9, async_level=1)
+    assert (stale.old_logprobs, stale.rollout_correction) == ("learner", "none"), "no default is refused"
+    assert "top_p=1 rollout_correction=token_tis corrects them" in cautions(stale)[0]
 
 
 def test_stale_rollouts_without_a_correction_are_named() -> None:
