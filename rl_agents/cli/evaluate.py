@@ -24,7 +24,7 @@ from rl_agents.errors import InputError
 from rl_agents.inference.hub import find_folder, how_to_get
 from rl_agents.reporting.episode_diagnostics import EpisodeWatch
 from rl_agents.reporting.run_folder import RunFolder, json_safe, restored_settings
-from rl_agents.reporting.statistics import student_interval, success_interval
+from rl_agents.reporting.statistics import Interval, student_interval, success_interval
 from rl_agents.trainer.ray_address import describe_session
 
 
@@ -192,17 +192,19 @@ def evaluation_report(by_seed: Sequence[Sequence[Trajectory]]) -> dict[str, Any]
     """Summarize the episodes of every seed.
 
     ``success`` is the mean over the seeds' means with its Student-t interval (variation between repetitions);
-    ``success_wilson`` pools all episodes.
+    ``success_over_tasks`` pools all episodes, and its interval is over distinct tasks.
     """
     everything = [t for episodes in by_seed for t in episodes]
     rates = [success_interval(episodes).mean for episodes in by_seed]
     returns = student_interval([fmean(t.episode_return for t in episodes) for episodes in by_seed])
     turns = student_interval([fmean(len(t.steps) for t in episodes) for episodes in by_seed])
+    over_tasks = success_interval(everything)
     return {
         "episodes": len(everything),
+        "tasks": over_tasks.n,
         "seeds": len(by_seed),
         "success": {**student_interval(rates).of_rate().to_dict(), "per_seed": rates},
-        "success_wilson": success_interval(everything).to_dict(),
+        "success_over_tasks": over_tasks.to_dict(),
         "return": returns.to_dict(),
         "turns": turns.to_dict(),
         "failed_episodes": sum(t.failed for t in everything),
@@ -211,10 +213,8 @@ def evaluation_report(by_seed: Sequence[Sequence[Trajectory]]) -> dict[str, Any]
 
 def sentence(report: dict[str, Any]) -> str:
     """Return the report's main numbers as one line."""
-    pooled, success = report["success_wilson"], report["success"]
-    line = (
-        f"success {pooled['mean']:.3f} [{pooled['low']:.3f}, {pooled['high']:.3f}] over {report['episodes']} episodes"
-    )
+    pooled, success = Interval(**report["success_over_tasks"]), report["success"]
+    line = f"success {pooled:.3f} over {report['episodes']} episodes of {report['tasks']} tasks"
     if success["low"] < success["high"]:  # several seeds that differ
         line += f"; over {report['seeds']} seeds [{success['low']:.3f}, {success['high']:.3f}]"
     if report["failed_episodes"]:
@@ -225,9 +225,6 @@ def sentence(report: dict[str, Any]) -> str:
 def table(reports: Mapping[str, dict[str, Any]]) -> str:
     lines = ["| policy | success [95 % interval] | return | turns |", "|---|---|---|---|"]
     for label, report in reports.items():
-        pooled = report["success_wilson"]
-        lines.append(
-            f"| {label} | {pooled['mean']:.3f} [{pooled['low']:.3f}, {pooled['high']:.3f}] "
-            f"| {report['return']['mean']:.3f} | {report['turns']['mean']:.1f} |"
-        )
+        means = f"{report['return']['mean']:.3f} | {report['turns']['mean']:.1f}"
+        lines.append(f"| {label} | {Interval(**report['success_over_tasks']):.3f} | {means} |")
     return "\n".join(lines)

@@ -27,6 +27,7 @@ from rl_agents.reporting.flame_graph import flame_graph
 from rl_agents.reporting.outputs import nothing_left, one_process
 from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
+from rl_agents.reporting.statistics import Interval, rose
 from rl_agents.reporting.trackers import check_trackers
 from rl_agents.trainer.ray_address import describe_session
 from rl_agents.trainer.unused_keys import layered
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 #: What a first signal says where the run cannot stop at once.
 WAITS = "[rl_agents] stopping after the present iteration and its checkpoint; a second signal does not wait for them"
+ONLY_TRAINING = (
+    "success changed by {:+.2f} on training tasks, but by {:+.2f} on test tasks: train on more different tasks"
+)
 #: Keys that are printed even if they have their default.
 ESSENTIAL_KEYS = ("algo", "env", "model", "engine", "seed", "iterations")
 
@@ -275,12 +279,8 @@ def _train(plan: RunPlan, interrupts: Interrupts) -> bool:
 
 def _print_outcome(folder: RunFolder, done: bool) -> None:
     summary = folder.read_summary()
-    if done and summary["success_start"] is not None and summary["success_end"] is not None:
-        print(
-            f"success on the test tasks: {_with_interval(summary, 'success_start')} -> "
-            f"{_with_interval(summary, 'success_end')} in {summary['iterations']} iterations, "
-            f"{summary['seconds']:.0f} s"
-        )
+    for line in success_lines(summary) if done else ():
+        print(line)
     if not done:
         last = max((iteration for iteration, _ in folder.complete_checkpoints()), default=0)
         lost = f" (saved up to {last})" if last != summary["iterations"] else ""
@@ -289,9 +289,26 @@ def _print_outcome(folder: RunFolder, done: bool) -> None:
     print(f"output: {folder.path}", flush=True)
 
 
-def _with_interval(summary: Mapping[str, Any], name: str) -> str:
-    low, high = summary[f"{name}_interval"]
-    return f"{summary[name]:.2f} [{low:.2f}, {high:.2f}]"
+def success_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Return success on test and on training tasks at both ends of a run, and whether mainly the latter rose."""
+    tested, trained, lines = _ends(summary, "success"), _ends(summary, "policy"), []
+    if tested:
+        span = f"{summary['iterations']} iterations, {summary['seconds']:.0f} s"
+        tasks = f"{summary['eval_episodes']} episodes of {summary['eval_tasks']} tasks"
+        lines.append(f"success on the test tasks: {tested[0]:.2f} -> {tested[1]:.2f} in {span}; {tasks}")
+    if trained:
+        lines.append(f"success on training tasks: {trained[0]:.2f} -> {trained[1]:.2f}, first and last iterations")
+    if tested and trained and rose(*trained):
+        test, training = (end.mean - start.mean for start, end in (tested, trained))
+        lines += [ONLY_TRAINING.format(training, test)] * (test < training / 2)
+    return lines
+
+
+def _ends(summary: Mapping[str, Any], name: str) -> list[Interval]:
+    """Return a success rate at the start and at the end; empty if they were not measured."""
+    found = [f"{name}_{end}" for end in ("start", "end") if summary[f"{name}_{end}"] is not None]
+    intervals = [Interval(summary[end], low, high, 0) for end in found for low, high in [summary[f"{end}_interval"]]]
+    return intervals if len(found) == 2 else []
 
 
 def default_output(kind: str) -> Path:

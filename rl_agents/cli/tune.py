@@ -223,7 +223,8 @@ def print_outcome(plan: SweepPlan, results: Mapping[str, Any], interrupted: bool
     print("\n" + (plan.output / "results.md").read_text(encoding="utf-8"))
     if results["best"] is not None:
         so_far = "" if results["status"] == "done" else f" (best of {results['best']['of']})"
-        print(f"best recipe{so_far}: {command('--config', plan.output / 'best.yaml')}")
+        named = "highest mean" if results["best"]["overlaps"] else "best recipe"
+        print(f"{named}{so_far}: {command('--config', plan.output / 'best.yaml')}")
     print(f"explore: {command('view', plan.output)}")
     if interrupted or results["status"] != "done":
         print(f"some trials are not done; resume with: {command('tune', '--resume', plan.output)}")

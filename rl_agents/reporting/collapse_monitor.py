@@ -111,16 +111,19 @@ def compare(samples: Sequence[Sample]) -> Verdict:
     return Verdict(start, now, below=start.mean - now.mean > Z * math.hypot(start.error, now.error))
 
 
+def samples(records: Sequence[Mapping[str, Any]]) -> list[Sample]:
+    return [Sample(r[SAMPLE], r[SAMPLE_SE], r[TASKS]) for r in records if r.get(SAMPLE) is not None]
+
+
 def judge(records: Sequence[Mapping[str, Any]]) -> Verdict:
     """Judge a run by its records, of which the last one may have no sample; then there is no verdict.
 
     Args:
         records: lines of metrics.jsonl.
     """
-    samples = [Sample(r[SAMPLE], r[SAMPLE_SE], r[TASKS]) for r in records if r.get(SAMPLE) is not None]
     if not records or records[-1].get(SAMPLE) is None:
         return Verdict()
-    now, before = compare(samples), compare(samples[:-1])
+    now, before = compare(samples(records)), compare(samples(records)[:-1])
     return Verdict(now.start, now.now, now.below, fallen=now.below and before.below)
 
 

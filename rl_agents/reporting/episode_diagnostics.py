@@ -12,6 +12,7 @@ from rl_agents.data.failures import FailedEpisodes
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import EpisodesFail
 from rl_agents.installation import called
+from rl_agents.reporting.statistics import few_tasks
 
 #: Training iterations over which failed episodes are counted, so that a short outage does not end a run.
 WINDOW = 3
@@ -19,6 +20,13 @@ WINDOW = 3
 MOST = 0.5
 #: Change of a share after which it is reported again.
 NEWS = 0.25
+
+#: Why most groups agree, at a success rate of at most 0.25, at most 0.75, and above.
+TASKS_ARE = (
+    "few tasks are ever solved: choose easier tasks, imitate first, raise group_size, or scale up rewards below 0.01",
+    "tasks are too easy or too hard: raise group_size, choose other tasks, or set dynamic_sampling where it exists",
+    "most tasks are solved: harder tasks, or stop",
+)
 
 
 def _cut(episodes: Sequence[Trajectory], invalid_only: bool = False) -> float:
@@ -63,9 +71,8 @@ CAUTIONS = (
         lambda _, record: (
             0.0 if "search/sampled_steps" in record else float(record.get("rollout/zero_advantage_share") or 0.0)
         ),
-        "have no advantage, because all that they are compared with got the same return, and give no gradient: tasks "
-        "are too easy or too hard for the policy; raise group_size={group_size}, choose other tasks, set "
-        "dynamic_sampling where the algorithm has it, or scale a reward whose whole range is below 0.01",
+        "have no advantage, because all that they are compared with got the same return, and give no gradient: "
+        "{tasks_are}",
     ),
 )  # fmt: skip
 
@@ -94,8 +101,10 @@ class EpisodeWatch:
         return self._failures("episodes", failed) + self._cautions(episodes, record)
 
     def after_evaluation(self, episodes: Sequence[Trajectory]) -> list[str]:
-        """Return the warning for an evaluation's failed episodes."""
-        return self._failures("evaluation episodes", FailedEpisodes.of(episodes))
+        """Return the warnings for an evaluation's failed episodes and few tasks."""
+        few = few_tasks(len(episodes), len({t.task_id for t in episodes}))
+        lines = [few] * self._is_news("few tasks", float(bool(few)), 0.0)
+        return self._failures("evaluation episodes", FailedEpisodes.of(episodes)) + lines
 
     def of_policy(self, episodes: Sequence[Trajectory]) -> list[str]:
         """Return the warnings for an evaluation outside of training."""
@@ -123,13 +132,15 @@ class EpisodeWatch:
         played, lines = [t for t in episodes if not t.failed], []
         model = "" if self.settings.model == "starter" else f" --model {self.settings.model} --output DIR"
         imitate = f"{called()} sft --env {self.settings.env}{model}"
+        solved = _share(t.success for t in played)
         for caution in CAUTIONS if played else ():
             share = caution.share(played, record)
             # With a limit that the user set, count only invalid actions, because short answers may be intended.
             if caution.name == "response" and "max_response_tokens" in self.settings.explicit:
                 share = _cut(played, invalid_only=True)
             if self._is_news(caution.name, share, MOST):
-                text = caution.text.format(**self.settings.to_dict(), imitate=imitate)
+                tasks_are = TASKS_ARE[(solved > 0.25) + (solved > 0.75)]
+                text = caution.text.format(**self.settings.to_dict(), imitate=imitate, tasks_are=tasks_are)
                 lines.append(f"{share:.0%} of the episodes {text}")
         return lines + self._effective(float(record.get("rollout_corr/ess", 1.0)))
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -324,6 +325,7 @@ def run_summary(
     end = next((r for r in evaluations if r["iteration"] == settings.iterations), None)
     best = max(evaluations, key=lambda r: r["eval/success_rate"], default=None)
     last, sampled = records[-1] if records else {}, () if settings.pool else records
+    monitored = collapse_monitor.samples(records)
     return {
         "status": status,
         "algorithm": settings.algo,
@@ -334,6 +336,7 @@ def run_summary(
         **_evaluation("success_end", end),
         **_evaluation("success_best", best),
         "success_best_iteration": best["iteration"] if best else None,
+        **{f"eval_{count}": _sum([best or {}], f"eval/{count}") or None for count in ("episodes", "tasks")},
         "iterations": completed,
         "seconds": round(last.get("seconds", 0.0), 2),
         "cpu_seconds": round(last.get("cpu_seconds", 0.0), 2),
@@ -342,12 +345,8 @@ def run_summary(
         "episodes": _sum(records, "rollout/episodes"),
         "failed_episodes": _sum(records, "rollout/failed_episodes"),
         "learner_restarts": restarts,
-        "policy_start": next(
-            (r[collapse_monitor.START] for r in records[::-1] if r.get(collapse_monitor.START) is not None), None
-        ),
-        "policy_end": next(
-            (r[collapse_monitor.SUCCESS] for r in records[::-1] if r.get(collapse_monitor.SUCCESS) is not None), None
-        ),
+        **_policy("policy_start", monitored[: len(monitored) // 2]),
+        **_policy("policy_end", monitored[: len(monitored) // 2 - 1 : -1]),
         "checkpoint_best": next((_relative(folder, path) for n, path in checkpoints if n == best_checkpoint), None),
         "checkpoint": _relative(folder, checkpoints[-1][1]) if checkpoints else None,
     }
@@ -359,6 +358,16 @@ def _relative(folder: RunFolder, path: Path) -> str:
 
 def _sum(records: Sequence[Record], tag: str) -> int:
     return round(sum(record.get(tag) or 0 for record in records))
+
+
+def _policy(name: str, samples: Sequence[collapse_monitor.Sample]) -> Record:
+    """Return the plain policy's success on the first training tasks, with two standard errors; None if they are few."""
+    totals = accumulate(sample.tasks for sample in samples)
+    count = next((n for n, total in enumerate(totals, 1) if total >= collapse_monitor.LEAST_TASKS), 0)
+    if not count:
+        return {name: None, f"{name}_interval": None}
+    mean, width = (found := collapse_monitor.pooled(samples[:count])).mean, 2 * found.error
+    return {name: mean, f"{name}_interval": [max(0.0, mean - width), min(1.0, mean + width)]}
 
 
 def _evaluation(name: str, record: Record | None) -> Record:

@@ -7,18 +7,22 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from statistics import fmean
 from typing import Any
 
 from rl_agents.config.loading import yaml_text
 from rl_agents.durable import replace_text
 from rl_agents.reporting.run_folder import json_safe
-from rl_agents.reporting.statistics import Interval, student_interval, wilson_interval
+from rl_agents.reporting.statistics import Interval, student_interval
 from rl_agents.trainer.unused_keys import idle_of
 from rl_agents.tuning.driver import FAILED, STOPPED_EARLY, SweepFolder
 from rl_agents.tuning.sweep import Sweep, TrialSpec, short
 
 DONE, UNFINISHED = "done", "unfinished"
 RATE = "eval/success_rate"
+UNDECIDED = (
+    "The intervals of {} other points overlap that of the highest mean: more seeds or test tasks would rank them."
+)
 
 
 @dataclass
@@ -31,7 +35,7 @@ class TrialResult:
         reason: why it is not done, if known.
         value: the metric's last value; None if there is none, or it is not finite.
         iteration: of that value.
-        episodes: of the evaluation, for success rates.
+        bounds: interval of the evaluation over its tasks, for success rates.
         not_finite: tag -> first iteration at which it was NaN or infinite.
     """
 
@@ -42,7 +46,7 @@ class TrialResult:
     value: float | None
     iteration: int
     seconds: float
-    episodes: int = 0
+    bounds: tuple[float, float] | None = None
     not_finite: dict[str, int] = field(default_factory=dict)
 
 
@@ -53,8 +57,8 @@ class PointResult:
     Attributes:
         keys: values of the space's keys.
         interval: mean over seeds with a value, with the 95 % interval (Student-t). For success rates it contains the
-            interval over the episodes of all evaluations (Wilson), because a few seeds may agree by chance. For other
-            metrics there are no bounds if all seeds agree.
+            mean interval over tasks of the evaluations (all seeds run the same tasks), because a few seeds may agree by
+            chance. For other metrics there are no bounds if all seeds agree.
         status: the trials' common status, or the first that is not ``done``.
     """
 
@@ -76,13 +80,13 @@ def collect(sweep: Sweep, folder: SweepFolder) -> list[PointResult]:
 
 
 def _interval(trials: Sequence[TrialResult]) -> Interval | None:
-    measured = [(trial.value, trial.episodes) for trial in trials if trial.value is not None]
-    if not measured:
+    values = [trial.value for trial in trials if trial.value is not None]
+    if not values:
         return None
-    seeds, episodes = student_interval([value for value, _ in measured]), sum(n for _, n in measured)
-    if episodes:
-        pooled = wilson_interval(round(sum(value * n for value, n in measured)), episodes)
-        bounds = (pooled.low, pooled.high, *((seeds.low, seeds.high) if seeds.n > 1 else ()))
+    seeds, over_tasks = student_interval(values), [trial.bounds for trial in trials if trial.bounds is not None]
+    if over_tasks:
+        low, high = map(fmean, zip(*over_tasks, strict=True))
+        bounds = (low, high, *((seeds.low, seeds.high) if seeds.n > 1 else ()))
         return Interval(seeds.mean, max(0.0, min(bounds)), min(1.0, max(bounds)), seeds.n)
     return seeds if seeds.low < seeds.high else Interval(seeds.mean, math.nan, math.nan, seeds.n)
 
@@ -92,13 +96,14 @@ def _trial(sweep: Sweep, folder: SweepFolder, spec: TrialSpec) -> TrialResult:
     records = run.read_metrics()
     measured = [record for record in records if sweep.metric in record]
     last: Mapping[str, Any] = measured[-1] if measured else {}
+    low, high = (last.get(f"eval/success_{end}") for end in ("low", "high"))
     outcome = folder.outcomes.get(spec.name, {})
     status = DONE if folder.is_done(spec) else outcome.get("status", UNFINISHED)
     return TrialResult(
         spec.name, spec.seed, status, outcome.get("reason", ""),
         value=last.get(sweep.metric), iteration=last.get("iteration", 0),
         seconds=round((records[-1].get("seconds") or 0.0) if records else 0.0, 1),
-        episodes=round(last.get("eval/episodes", 0)) if sweep.metric == RATE else 0,
+        bounds=None if sweep.metric != RATE or low is None or high is None else (low, high),
         not_finite=not_finite(records),
     )  # fmt: skip
 
@@ -130,6 +135,8 @@ def write_results(sweep: Sweep, folder: SweepFolder) -> dict[str, Any]:
     best = best_point(sweep, points)
     complete = all(trial.status not in (UNFINISHED, FAILED) for point in points for trial in point.trials)
     done = sum(point.status == DONE for point in points)
+    others = [point.interval for point in points if point is not best and point.status == DONE and point.interval]
+    overlaps = sum(interval.overlaps(best.interval) for interval in others) if best and best.interval else 0
     of = f"{len(points)} points" if complete else f"{done} of {len(points)} points so far"
     results: dict[str, Any] = json_safe(
         {
@@ -138,22 +145,18 @@ def write_results(sweep: Sweep, folder: SweepFolder) -> dict[str, Any]:
             "metric": sweep.metric,
             "mode": sweep.mode,
             "seeds": sweep.seeds,
-            "best": None if best is None else {"keys": best.keys, "of": of, "interval": _bounds(best)},
-            "points": [{**asdict(point), "interval": _bounds(point)} for point in points],
+            "best": best and {**asdict(best), "of": of, "overlaps": overlaps},
+            "points": [asdict(point) for point in points],
         }
     )
     replace_text(folder.path / "results.json", json.dumps(results, indent=1) + "\n")
-    replace_text(folder.path / "results.md", markdown(sweep, points))
+    replace_text(folder.path / "results.md", markdown(sweep, points, overlaps))
     if best is not None:
         replace_text(folder.path / "best.yaml", recipe(sweep, best, of))
     return results
 
 
-def _bounds(point: PointResult) -> dict[str, float] | None:
-    return None if point.interval is None else point.interval.to_dict()
-
-
-def markdown(sweep: Sweep, points: Sequence[PointResult]) -> str:
+def markdown(sweep: Sweep, points: Sequence[PointResult], overlaps: int) -> str:
     """Return the results as a table, best point first, and problems below."""
     sign = -1 if sweep.mode == "max" else 1
     ordered = sorted(points, key=lambda p: (p.status != DONE, p.interval is None, sign * mean(p) if p.interval else 0))
@@ -164,6 +167,7 @@ def markdown(sweep: Sweep, points: Sequence[PointResult]) -> str:
         f"# {sweep.name}", "", _explanation(sweep), "",
         *("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)),
     ]  # fmt: skip
+    lines += ["", UNDECIDED.format(overlaps)] if overlaps else []
     notes = [note for point in points for trial in point.trials for note in trial_notes(trial)]
     return "\n".join([*lines, *(["", *(f"- {note}" for note in notes)] if notes else []), ""])
 
@@ -171,9 +175,9 @@ def markdown(sweep: Sweep, points: Sequence[PointResult]) -> str:
 def _explanation(sweep: Sweep) -> str:
     is_rate = sweep.metric == RATE
     over = (
-        f"mean over {sweep.seeds} seeds, Student-t interval over seeds{', at least Wilson over all episodes' * is_rate}"
+        f"mean over {sweep.seeds} seeds, Student-t interval over seeds{', at least that over test tasks' * is_rate}"
         if sweep.seeds > 1
-        else "one run for each point, Wilson interval over the episodes of its last evaluation" if is_rate
+        else "one run for each point, interval over the tasks of its last evaluation" if is_rate
         else "one run for each point"
     )  # fmt: skip
     return f"{sweep.metric} at the end of each run: {over}."
@@ -211,7 +215,7 @@ def recipe(sweep: Sweep, best: PointResult, of: str) -> str:
     interval = best.interval
     assert interval is not None
     comment = (
-        f"# Best of {of} of {sweep.name}: {sweep.metric} {interval.mean:.3f}, "
+        f"# Highest mean of {of} of {sweep.name}: {sweep.metric} {interval.mean:.3f}, "
         f"{len(best.trials)} run{'s' if len(best.trials) > 1 else ''} each."
     )
     return f"{comment}\n{yaml_text(keys)}"

@@ -90,4 +90,4 @@ def coin_episode(heads: bool, member: int = 0, failed: bool = False) -> Trajecto
     """One flip as an episode of one step and two tokens."""
     step = Step([1, 2], [3, 4], [-0.1, -0.2], 0, "stop", "flip", "flip", "heads" if heads else "tails", float(heads))
     cause = "env_error: lost the coin" if failed else "terminated"
-    return Trajectory("coin", 0, member, member, [step], True, False, cause, failed, heads and not failed)
+    return Trajectory(f"coin {member}", 0, member, member, [step], True, False, cause, failed, heads and not failed)

@@ -68,26 +68,27 @@ def test_eval_prints_only_json(tmp_path, monkeypatch, capsys) -> None:
         assert len(captured.out.splitlines()) == 1 and "a noisy engine" in captured.err
         assert (report["episodes"], report["seeds"], len(report["success"]["per_seed"])) == (200, 4, 4)
         assert report["success"]["low"] <= report["success"]["mean"] <= report["success"]["high"]
-        assert report["success_wilson"]["n"] == 200
+        assert report["success_over_tasks"]["n"] == report["tasks"] == 50
         assert (report["env"], report["split"], report["temperature"]) == ("guess_numbers", "test", 1.0)
 
 
 def test_evaluation_report_against_hand_worked_numbers() -> None:
-    seeds = [[coin_episode(i < wins) for i in range(10)] for wins in (4, 5, 6)]
-    seeds[0][9] = coin_episode(False, failed=True)
+    seeds = [[coin_episode(i < wins, member=i) for i in range(10)] for wins in (4, 5, 6)]
+    seeds[0][9] = coin_episode(False, member=9, failed=True)
     report = evaluation_report(seeds)
     # sd of (.4, .5, .6) is .1; t(2) = 4.3027; half width 4.3027 * .1 / sqrt(3)
     assert report["success"]["mean"] == pytest.approx(0.5)
     assert report["success"]["low"] == pytest.approx(0.5 - 0.24841, abs=1e-5)
-    assert report["success_wilson"]["low"] == pytest.approx(0.33154, abs=1e-5)
+    # Ten tasks: d = (20.556 + 3) / (7.759 + 1) = 2.6894; n* = 30 / d * (2.0452 / 2.2622)^2 = 9.118.
+    assert report["success_over_tasks"]["low"] == pytest.approx(0.2278, abs=1e-4)
     assert report["failed_episodes"] == 1
     assert report["turns"]["mean"] == 1
 
 
 def test_eval_with_one_seed_has_no_interval_over_seeds() -> None:
-    report = evaluation_report([[coin_episode(True), coin_episode(False)]])
+    report = evaluation_report([[coin_episode(True), coin_episode(False, member=1)]])
     assert report["success"]["low"] != report["success"]["low"]  # NaN, null in the JSON
-    assert report["success_wilson"]["high"] > 0.5
+    assert report["success_over_tasks"]["high"] > 0.5
 
 
 def test_doctor_quick_reports_this_machine(capsys) -> None:

@@ -11,7 +11,7 @@ from coin_agent import CoinAgent, coin_episode
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.cli import main
 from rl_agents.cli.parser import main_parser
-from rl_agents.cli.train import plan_new
+from rl_agents.cli.train import plan_new, success_lines
 from rl_agents.cli.tune import resolve_trials
 from rl_agents.trainer.algorithm import AgentConfig
 from rl_agents.trainer.resolve import resolve
@@ -75,6 +75,33 @@ def test_a_run_leaves_what_the_contract_promises(agents, tmp_path, capsys) -> No
     assert any(
         line.startswith("iter 5/5  success 0.") and "logprob diff 2e-6" in line and "(eval" in line for line in printed
     )
+
+    (ends,) = (line for line in printed if line.startswith("success on the test tasks: 0."))
+    assert ends.endswith("; 32 episodes of 32 tasks")
+
+
+@pytest.mark.parametrize(
+    ("test", "training", "said"),
+    [
+        ((0.29, 0.30), (0.25, 0.45), True),  # test tasks with other secrets than those of training
+        ((0.29, 0.42), (0.25, 0.45), False),
+        ((0.29, 0.30), (0.25, 0.29), False),  # within the noise
+        ((0.29, None), (0.25, 0.45), False),
+    ],
+)
+def test_the_last_lines_compare_training_and_test_tasks(test, training, said: bool) -> None:
+    summary = {"iterations": 15, "seconds": 99.4, "eval_episodes": 56, "eval_tasks": 7}
+    for name, rates in (("success", test), ("policy", training)):
+        for end, rate in zip(("start", "end"), rates, strict=True):
+            summary[f"{name}_{end}"] = rate
+            summary[f"{name}_{end}_interval"] = None if rate is None else [rate - 0.05, rate + 0.05]
+    lines = success_lines(summary)
+    if test[1] is not None:
+        assert lines.pop(0).startswith("success on the test tasks: 0.29 [0.24, 0.34] -> 0.")
+    assert lines.pop(0).startswith(f"success on training tasks: 0.25 [0.20, 0.30] -> {training[1]:.2f} [")
+    assert [line.startswith("success changed by +0.20 on training tasks, but by +0.01 on test") for line in lines] == [
+        True
+    ] * said
 
 
 def test_resume_continues_as_if_never_stopped(agents, tmp_path) -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from rl_agents.config import Settings
@@ -14,6 +16,11 @@ def episode(cause: str = "terminated", *, failed: bool = False, finish: str = "s
 
 def broken(cause: str = "env_error: boom") -> Trajectory:
     return episode(cause, failed=True)
+
+
+def told(watch: EpisodeWatch, episodes: list[Trajectory]) -> list[str]:
+    """Return what an evaluation outside of training warns of, except that these are few tasks."""
+    return [line for line in watch.of_policy(episodes) if "few tasks" not in line]
 
 
 def test_causes_that_differ_in_numbers_are_one() -> None:
@@ -72,6 +79,20 @@ def test_what_most_episodes_share_is_said_once_and_again_when_it_changes(episode
     assert again == line
 
 
+@pytest.mark.parametrize(
+    ("solved", "words"),
+    [
+        (9, "most tasks are solved: harder tasks, or stop"),
+        (5, "too easy or too hard"),
+        (1, "ever solved: choose easier"),
+    ],
+)
+def test_advice_without_advantages_depends_on_success(solved: int, words: str) -> None:
+    episodes = [replace(episode(), success=n < solved) for n in range(10)]
+    (line,) = EpisodeWatch(Settings()).after_training(episodes, {"rollout/zero_advantage_share": 0.69})
+    assert line.startswith("69% of the episodes have no advantage") and words in line
+
+
 def test_a_search_is_not_told_to_use_larger_groups() -> None:
     record = {"rollout/zero_advantage_share": 0.9, "search/sampled_steps": 160.0}
     assert EpisodeWatch(Settings()).after_training([episode()], record) == []
@@ -79,10 +100,10 @@ def test_a_search_is_not_told_to_use_larger_groups() -> None:
 
 def test_a_policy_that_is_only_evaluated_is_told_of_as_well() -> None:
     episodes = [broken()] + [episode("context_length", finish="length", valid=False)] * 3
-    failed, *rest = EpisodeWatch(Settings.from_dict({"max_model_len": 64})).of_policy(episodes)
+    failed, *rest = told(EpisodeWatch(Settings.from_dict({"max_model_len": 64})), episodes)
     assert failed == "1 of 4 evaluation episodes failed; most often (1): env_error: boom"
     assert [line.split()[4:6] for line in rest] == [["are", "cut"], ["have", "a"], ["never", "contain"]]
-    assert "max_model_len=64" in rest[0] and EpisodeWatch(Settings()).of_policy([episode()] * 4) == []
+    assert "max_model_len=64" in rest[0] and told(EpisodeWatch(Settings()), [episode()] * 4) == []
 
 
 def test_half_of_the_episodes_is_not_most() -> None:
@@ -106,10 +127,10 @@ def test_a_policy_far_from_the_one_that_sampled_is_named_whenever_it_gets_there(
 def test_a_short_limit_that_was_chosen_counts_where_it_makes_answers_unreadable() -> None:
     chosen, open_limit = EpisodeWatch(Settings.from_dict({"max_response_tokens": 8})), EpisodeWatch(Settings())
     readable = [episode(finish="length")] * 4
-    assert not chosen.of_policy(readable) and "response cut" in open_limit.of_policy(readable)[0]
-    assert "response cut" in chosen.of_policy([episode(finish="length", valid=False)] * 4)[0]
+    assert not told(chosen, readable) and "response cut" in told(open_limit, readable)[0]
+    assert "response cut" in told(chosen, [episode(finish="length", valid=False)] * 4)[0]
 
 
 def test_a_pretrained_model_that_cannot_be_read_is_shown_the_command_that_imitates() -> None:
-    (line,) = EpisodeWatch(Settings.from_dict({"model": "DIR/M"})).of_policy([episode(valid=False)] * 4)
+    (line,) = told(EpisodeWatch(Settings.from_dict({"model": "DIR/M"})), [episode(valid=False)] * 4)
     assert "sft --env guess_numbers --model DIR/M --output DIR)" in line

@@ -10,7 +10,6 @@ from rl_agents.algorithms import Settings
 from rl_agents.cli.tune import SweepPlan, print_outcome
 from rl_agents.config import load_recipe, validate
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.reporting.statistics import wilson_interval
 from rl_agents.tuning.driver import SweepFolder
 from rl_agents.tuning.report import best_point, collect, write_results
 from rl_agents.tuning.sweep import Grid, Sweep
@@ -27,7 +26,8 @@ def grid_sweep(**changes: object) -> Sweep:
 def write_run(folder: SweepFolder, name: str, value: float, status: str = "done", **tags: float) -> None:
     run = RunFolder.create(folder.path / "trials" / name, Settings())
     run.append_metrics({"iteration": 1, "seconds": 1.0, "actor/pg_loss": 0.5})
-    run.append_metrics({"iteration": 2, "seconds": 2.0, METRIC: value, "eval/episodes": 20.0, **tags})
+    bounds = {"eval/success_low": value - 0.1, "eval/success_high": value + 0.1}
+    run.append_metrics({"iteration": 2, "seconds": 2.0, METRIC: value, **bounds, **tags})
     run.write_summary({"status": status})
 
 
@@ -46,9 +46,9 @@ def test_points_are_means_over_seeds_with_their_interval(tmp_path: Path) -> None
     assert interval is not None and interval.mean == pytest.approx(0.5)
     # t(0.975, 1) = 12.706, s = 0.1414: ± 1.27, cut to what a rate can be.
     assert (interval.low, interval.high) == (0.0, 1.0)
-    # Two equal seeds show no spread over seeds, so the interval is that of their 40 episodes.
-    equal, episodes = points[1].interval, wilson_interval(20, 40)
-    assert equal is not None and (equal.low, equal.high, equal.n) == (episodes.low, episodes.high, 2)
+    # Two equal seeds show no spread over seeds, so the interval is that over the tasks of their evaluations.
+    equal = points[1].interval
+    assert equal is not None and (equal.low, equal.high, equal.n) == (pytest.approx(0.4), pytest.approx(0.6), 2)
     best = best_point(sweep, points)
     assert best is not None and best.keys == {"vspo_temperature": 1.0, "vspo_alpha": 1.0}
     smallest = best_point(grid_sweep(mode="min"), points)
@@ -70,7 +70,7 @@ def test_results_hold_table_and_recipe(tmp_path: Path) -> None:
     assert results["status"] == "done"
     assert json.loads((tmp_path / "results.json").read_text())["best"]["keys"]["vspo_alpha"] == 1.0
     rows = [line for line in (tmp_path / "results.md").read_text().splitlines() if line.startswith("| ")]
-    assert rows[2].startswith("| 1.0 | 1.0 | 0.900 | [0.699, 0.972] | 2 | 2 | done")
+    assert rows[2].startswith("| 1.0 | 1.0 | 0.900 | [0.800, 1.000] | 2 | 2 | done")
     recipe = load_recipe(str(tmp_path / "best.yaml"))
     assert recipe == {
         "algo": "vspo", "env": "guess_numbers", "iterations": 2, "vspo_temperature": 1.0, "vspo_alpha": 1.0
@@ -104,7 +104,7 @@ def test_unfinished_and_early_stopped_points_are_no_candidates(tmp_path, capsys)
     assert [point["status"] for point in results["points"]] == ["unfinished", "stopped early", "done", "unfinished"]
     assert results["best"]["interval"]["mean"] == 0.3 and results["status"] == "incomplete"
     assert results["best"]["of"] == "1 of 4 points so far"
-    assert (tmp_path / "best.yaml").read_text().startswith("# Best of 1 of 4 points so far of grid: ")
+    assert (tmp_path / "best.yaml").read_text().startswith("# Highest mean of 1 of 4 points so far of grid: ")
     print_outcome(SweepPlan(sweep, tmp_path, {}), results, True)
     assert f"best recipe (best of 1 of 4 points so far): python run.py --config {tmp_path}" in capsys.readouterr().out
 
@@ -112,3 +112,19 @@ def test_unfinished_and_early_stopped_points_are_no_candidates(tmp_path, capsys)
 def test_a_sweep_without_any_value_has_no_best(tmp_path: Path) -> None:
     results = write_results(grid_sweep(), SweepFolder(tmp_path))
     assert results["best"] is None and not (tmp_path / "best.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "overlaps", "named"),
+    [((0.9, 0.75, 0.4, 0.1), 1, "highest mean: "), ((0.9, 0.6, 0.4, 0.1), 0, "best recipe: ")],
+)
+def test_a_mean_is_the_best_only_where_its_interval_is_apart(
+    tmp_path, capsys, values, overlaps: int, named: str
+) -> None:
+    sweep = grid_sweep(seeds=1)
+    results = write_results(sweep, fill(sweep, tmp_path, list(values)))  # each with an interval of 0.1 to both sides
+    assert results["best"]["overlaps"] == overlaps
+    print_outcome(SweepPlan(sweep, tmp_path, {}), results, False)
+    printed = capsys.readouterr().out
+    assert f"\n{named}python run.py --config " in printed
+    assert ("intervals of 1 other points overlap that of the highest mean" in printed) is bool(overlaps)
