@@ -129,7 +129,7 @@ def find_session(reader: PoolReader, name: str) -> Stored:
 
 def _add_filters(parser: Parser) -> None:
     add = parser.add_argument
-    add("--iteration", type=int, metavar="N", help="only sessions of this iteration")
+    parser.add_count("--iteration", None, "only sessions of this iteration", least=1)
     add("--env", metavar="NAME", help="only of this environment")
     add("--task", metavar="ID", help="only of this task")
     add("--group", type=int, metavar="N", help="only of this group (with --iteration)")
@@ -149,8 +149,9 @@ def _add_filters(parser: Parser) -> None:
 
 def _where(args: argparse.Namespace) -> Where:
     return Where(
-        kind=args.kind, iteration=args.iteration, env=args.env, task=args.task, group=args.group, success=args.success,
-        failed=args.failed, state=args.state, min_return=args.min_return, max_return=args.max_return, lost=args.lost,
+        kind=args.kind, iteration=args.iteration and args.iteration - 1, env=args.env, task=args.task, group=args.group,
+        success=args.success, failed=args.failed, state=args.state, min_return=args.min_return,
+        max_return=args.max_return, lost=args.lost,
     )  # fmt: skip
 
 
@@ -169,8 +170,8 @@ def sessions_table(sessions: Iterable[Stored]) -> str:
     head = ("session", "iter", "task", "group", "steps", "tokens", "return", "result", "ended by", "state")
     rows = [
         (
-            s.session.id, s.session.iteration, s.session.task_id, f"{s.session.group_id}/{s.session.member}", s.steps,
-            s.tokens, f"{s.total:g}", _result(s), s.session.end_cause, _state(s),
+            s.session.id, s.session.iteration + 1, s.session.task_id, f"{s.session.group_id}/{s.session.member}",
+            s.steps, s.tokens, f"{s.total:g}", _result(s), s.session.end_cause, _state(s),
         )
         for s in sessions
     ]  # fmt: skip
@@ -181,7 +182,7 @@ def full_session(stored: Stored, trajectory: Trajectory, credit: Sequence[Credit
     """Return a session step by step as text."""
     s = stored.session
     parts = [
-        f"session {s.id} ({s.kind}), iteration {s.iteration}, env {s.env or '-'}, task {s.task_id}, "
+        f"session {s.id} ({s.kind}), iteration {s.iteration + 1}, env {s.env or '-'}, task {s.task_id}, "
         f"group {s.group_id}, member {s.member}, seed {s.seed}",
         f"return {trajectory.episode_return:g} in {stored.steps} steps, {stored.tokens} tokens sampled; "
         f"{_result(stored)}, ended by {s.end_cause or 'unknown'}; {_state(stored)}",
@@ -218,10 +219,10 @@ def _step(ordinal: int, step: Step, worth: Credit | None, with_ids: bool) -> str
         notes.append(f"mean logprob {sum(step.logprobs) / len(step.logprobs):.3f}")
     if worth:
         value = "" if worth.value is None else f", value {worth.value:.3f}"
-        notes.append(f"advantage {worth.advantage:.3f}{value} (iteration {worth.iteration})")
+        notes.append(f"advantage {worth.advantage:.3f}{value} (iteration {worth.iteration + 1})")
     if step.next_step is not None:
-        notes.append("not continued" if step.next_step < 0 else f"continued by step {step.next_step}")
-    lines = [f"\n--- step {ordinal}: {', '.join(notes)}", "environment:", _block(step.observation), "agent:",
+        notes.append("not continued" if step.next_step < 0 else f"continued by step {step.next_step + 1}")
+    lines = [f"\n--- step {ordinal + 1}: {', '.join(notes)}", "environment:", _block(step.observation), "agent:",
              _block(step.action)]  # fmt: skip
     if with_ids:
         lines += [f"prompt ids: {step.prompt_ids}", f"response ids: {step.response_ids}", f"logprobs: {step.logprobs}"]
@@ -237,7 +238,7 @@ def _result(stored: Stored) -> str:
 
 
 def _state(stored: Stored) -> str:
-    return stored.state if stored.learned_in < 0 else f"{stored.state} {stored.learned_in}"
+    return stored.state if stored.learned_in < 0 else f"{stored.state} {stored.learned_in + 1}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

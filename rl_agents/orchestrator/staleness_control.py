@@ -125,7 +125,7 @@ class Admission:
             self.finished.remove(number)
             self.taken[number] = self.waiting.pop(number)
             if iteration - self.taken[number] > self.bound:
-                age = f"admitted at iteration {self.taken[number]}, trained on at {iteration}"
+                age = f"admitted at iteration {self.taken[number] + 1}, trained on at {iteration + 1}"
                 raise TooOld(f"group {number} was {age}: the bound is {self.bound}")
         return found
 

@@ -88,7 +88,7 @@ class Record:
         without = set(range(start, end)) - {update.iteration for update in updates}
         for iteration in sorted(without):
             if next(reader.stored(Where(iteration=iteration)), None) is None:
-                raise InputError(f"{reader.name}: nothing is recorded of iteration {iteration}")
+                raise InputError(f"{reader.name}: nothing is recorded of iteration {iteration + 1}")
         return cls(reader, updates, stream)
 
     def trajectories(self, names: Sequence[str]) -> list[Trajectory]:
@@ -286,13 +286,13 @@ class Replay:
             self._learn(update, trajectories)
         found = len(self.differences) - before
         if not updates:
-            self.say(f"iteration {iteration}: no update")
+            self.say(f"iteration {iteration + 1}: no update")
             return
         what = f"{sessions} episodes, {steps} steps" + (f", {again} replayed episodes" if again else "")
         if updates[0].number is not None:
             what = f"{len(updates)} updates, {sessions} samples"
         how = f"{found} differences" if found else "credit equal"
-        self.say(f"iteration {iteration}: {what}, to version {self.algo.policy_version}: {how}")
+        self.say(f"iteration {iteration + 1}: {what}, to version {self.algo.policy_version}: {how}")
 
     def _learn(self, update: Update, trajectories: Sequence[Trajectory]) -> None:
         version = self.algo.policy_version
@@ -300,14 +300,14 @@ class Replay:
             for number, step in enumerate(trajectory.steps):
                 newest = max(step.policy_version, *(sampled for sampled, _ in step.version_spans), 0)
                 if newest > version:
-                    self._note(f"{name} step {number}: sampled by version {newest}, the learner is at {version}")
+                    self._note(f"{name} step {number + 1}: sampled by version {newest}, the learner is at {version}")
         weights = self._group_weights(update)
         self._update, self._credit = update, []
         metrics = self.algo.learn_again(update, trajectories, weights)
         if self.tokens is not None:
             self.tokens.after(update)
         if metrics.get("actor/skipped_iterations"):
-            self._note(f"iteration {update.iteration}: nothing to train on here, but the run made an update")
+            self._note(f"iteration {update.iteration + 1}: nothing to train on here, but the run made an update")
         for line in self._credit:
             self._note(line)
 
@@ -337,10 +337,10 @@ class Replay:
         try:
             experience = cast(Sampled, self.algo.buffer.producer).episodes.choose(update.iteration, more)
         except (SelectionError, EpisodesFail) as error:
-            self._note(f"iteration {update.iteration}: {error}")
+            self._note(f"iteration {update.iteration + 1}: {error}")
             return {}
         if others := set(update.sessions) - {names[id(trajectory)] for trajectory in experience.chosen}:
-            self._note(f"iteration {update.iteration}: {min(others)} was trained on, but would not be chosen")
+            self._note(f"iteration {update.iteration + 1}: {min(others)} was trained on, but would not be chosen")
         return experience.weights
 
     def _compare_credit(self, rows: Sequence[Row], sessions: Sequence[str]) -> None:
@@ -355,7 +355,7 @@ class Replay:
         unequal = [key for key in {**recorded, **found} if recorded.get(key) != found.get(key)]
         unequal.sort(key=lambda key: (-_distance(recorded.get(key), found.get(key)), key))
         self._credit = [
-            f"{key[0]} step {key[1]}: {_worth(recorded.get(key))} recorded, {_worth(found.get(key))} again"
+            f"{key[0]} step {key[1] + 1}: {_worth(recorded.get(key))} recorded, {_worth(found.get(key))} again"
             for key in unequal
         ]
 

@@ -131,8 +131,8 @@ class RunPool:
         self._unconfirmed.clear()
 
     def names(self, iteration: int, trajectories: Sequence[Trajectory], update: int | None = None) -> list[str]:
-        """Name sessions: iteration, in a search's samples the update, group, member; and the resumption."""
-        place = f"i{iteration}." if update is None else f"i{iteration}.u{update}."
+        """Name sessions: iteration from 1, in a search's samples the update, group, member; and the resumption."""
+        place = f"i{iteration + 1}." if update is None else f"i{iteration + 1}.u{update}."
         again = f".r{self.resumes}" if self.resumes else ""
         return [f"{place}g{trajectory.group_id}.m{trajectory.member}{again}" for trajectory in trajectories]
 

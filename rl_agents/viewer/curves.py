@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rl_agents.reporting.statistics import few_tasks
 from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.runs import Run
 
@@ -71,7 +72,7 @@ def last_iteration(run: Run) -> int | None:
 
 
 def series(params: Params) -> dict[str, Any]:
-    """Return all curves of a run: tag -> [[iteration, value]...], only numbers."""
+    """Return all curves of a run: tag -> [[iteration, value]...], only numbers; and its `axes`."""
     run = params.run
     points: dict[str, list[tuple[int, float]]] = {}
     for record in run.records():
@@ -81,8 +82,22 @@ def series(params: Params) -> dict[str, Any]:
     return {
         "run": run.name,
         "series": {tag: thinned(line) for tag, line in sorted(points.items())},
+        "axes": axes(run.records()),
         "ends": ends(run.records()),
     }
+
+
+def axes(records: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
+    """Return name -> [[iteration, what it and all before it took]...] of the axes other than iterations."""
+    steps = tokens = 0.0
+    found: dict[str, list[tuple[int, float]]] = {}
+    for r in records:
+        steps += (r.get("search/env_steps") or r.get("rollout/turns") or 0) + (r.get("collapse_monitor/turns") or 0)
+        tokens += sum(r.get(f"{part}/response_tokens") or 0 for part in ("rollout", "collapse_monitor"))
+        places = {"environment steps": steps, "sampled tokens": tokens, "seconds": r.get("seconds") or 0.0}
+        for name, place in places.items():
+            found.setdefault(name, []).append((r["iteration"], place))
+    return {name: line for name, line in found.items() if line[-1][1]}
 
 
 def ends(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -169,4 +184,7 @@ def _evaluation(records: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         return None
     parts = {part: found.get(f"eval/success_{part}") for part in ("low", "high")}
     start = next(record[tag] for record in records if record.get(tag) is not None)
-    return {"iteration": found["iteration"], "rate": found[tag], "start": start, **parts}
+    episodes, tasks = (found.get(f"eval/{count}") or 0.0 for count in ("episodes", "tasks"))
+    notes = [f"{episodes:.0f} episodes of {tasks:.0f} tasks", few_tasks(episodes, tasks)] if tasks else []
+    parts |= {"start": start, "note": ". ".join(filter(None, notes))}
+    return {"iteration": found["iteration"], "rate": found[tag], **parts}

@@ -44,7 +44,7 @@ def group(params: Params) -> dict[str, Any]:
         kind = params.text("kind", "episode")
         members = members_of(reader, iteration, number, kind)
         if not members:
-            raise ApiError(404, f"iteration {iteration} has no group {number} of kind {kind}", "unknown_group", "group")
+            raise ApiError(404, f"no group {number} of kind {kind} in i{iteration + 1}", "unknown_group", "group")
         shown = members[:MEMBERS]
         worth = worth_of(reader, [member.session.id for member in shown])
         rows = [
@@ -89,7 +89,7 @@ def text(params: Params) -> dict[str, Any]:
         outcomes = reader.outcomes(params.text("session"))
     ordinal = params.whole("ordinal")
     if not 0 <= ordinal < len(outcomes):
-        raise ApiError(404, f"no step {ordinal}", "unknown_step", "ordinal")
+        raise ApiError(404, f"no step {ordinal + 1}", "unknown_step", "ordinal")
     whole = str(getattr(outcomes[ordinal], name))
     return {"text": whole[start : start + PIECE], "start": start, "length": len(whole)}
 

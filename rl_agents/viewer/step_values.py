@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from rl_agents.store.reader import TAKEN_BACK, PoolReader, marks, parts
@@ -61,7 +62,7 @@ def worth_of(reader: PoolReader, sessions: Sequence[str]) -> dict[str, dict[int,
 def extremes(params: Params) -> dict[str, Any]:
     """Return the steps of an iteration's sessions with the lowest and with the highest advantages, without zeros.
 
-    Steps of a session with the same advantage are one row, that of the first step, with their number in ``alike``. The
+    Steps of a session with the same advantage are one row, that of the last step, with their number in ``alike``. The
     lowest are negative if any advantage is, and the highest positive. ``learned``: an update has trained on them.
     """
     query = "SELECT 1 FROM sessions s JOIN credit c ON c.session = s.id WHERE s.iteration = ? LIMIT 1"
@@ -79,8 +80,8 @@ def _merged(rows: Sequence[dict[str, Any]], sign: int) -> list[dict[str, Any]]:
     signed = [row for row in rows if row["advantage"] * sign > 0]
     found: dict[tuple[str, float], dict[str, Any]] = {}
     for row in signed or rows:
-        first = found.setdefault((row["session"], row["advantage"]), {**row, "alike": 0})
-        first["alike"] += 1
+        known = found.setdefault((row["session"], row["advantage"]), {**row, "alike": 0})
+        known.update(max(known, row, key=itemgetter("ordinal")), alike=known["alike"] + 1)
     return list(found.values())[:EXTREMES]
 
 

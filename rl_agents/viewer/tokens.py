@@ -34,7 +34,7 @@ def tokens(params: Params) -> dict[str, Any]:
         stored = find(reader, params.text("session"))
         outcomes = reader.outcomes(stored.session.id)
         if not 0 <= ordinal < len(outcomes):
-            raise ApiError(404, f"no step {ordinal}: there are {len(outcomes)}", "unknown_step", "ordinal")
+            raise ApiError(404, f"no step {ordinal + 1}: there are {len(outcomes)}", "unknown_step", "ordinal")
         call = _call(reader, outcomes[ordinal].call)
         learned = (stored.session.id, ordinal)
         worth = worth_of(reader, learned[:1]).get(learned[0], {}).get(learned[1])

@@ -47,7 +47,7 @@ def test_list_is_a_table(run_folder, capsys):
     assert [line.split()[0] for line in lines[1:-1]] == NAMES
     assert lines[1].split() == [
         NAMES[0],
-        *["0", "task-0", "0/0", "3", "60", "0.75", "solved", "terminated", "trained", "0"],
+        *["1", "task-0", "0/0", "3", "60", "0.75", "solved", "terminated", "trained", "1"],
     ]
     assert "failed" in lines[6] and "\\x1b[31mred" in lines[6] and "\x1b" not in lines[6]
     assert lines[-1] == "8 of 8 sessions"
@@ -59,7 +59,7 @@ def test_list_is_a_table(run_folder, capsys):
         ("--success", [0, 2, 4, 6]),
         ("--failed", [5]),
         ("--state leased", [4]),
-        ("--state ready --iteration 0", [1, 2, 3]),
+        ("--state ready --iteration 1", [1, 2, 3]),
         ("--group 1 --limit 2", [6, 7]),
         ("--env guess --max-return 1 --kind episode --limit 0", list(range(8))),
     ],
@@ -74,11 +74,11 @@ def test_filters(run_folder, capsys, filters, found):
 def test_show_reads_like_a_dialogue(run_folder, capsys):
     text = call(capsys, run_folder, "show", "i00-g0-m0")
     for words in (
-        f"session {NAMES[0]} (episode), iteration 0, env guess, task task-0, group 0, member 0, seed 0",
-        "return 0.75 in 3 steps, 60 tokens sampled; solved, ended by terminated; trained 0",
+        f"session {NAMES[0]} (episode), iteration 1, env guess, task task-0, group 0, member 0, seed 0",
+        "return 0.75 in 3 steps, 60 tokens sampled; solved, ended by terminated; trained 1",
         "metrics: score=0.0",
-        "--- step 1: reward 0.25, 44 + 20 tokens, version 1, invalid, mean logprob -0.105, "
-        "advantage 0.750, value 0.500 (iteration 0)",
+        "--- step 2: reward 0.25, 44 + 20 tokens, version 1, invalid, mean logprob -0.105, "
+        "advantage 0.750, value 0.500 (iteration 1)",
         "environment:\n    observation 1\nagent:\n    action 1\n",
     ):
         assert words in text
@@ -100,7 +100,7 @@ def test_sessions_that_a_resumption_took_back(run_folder, capsys):
 
 def test_export_of_lines_is_what_was_recorded(run_folder, capsys, tmp_path):
     out = tmp_path / "out.jsonl"
-    assert call(capsys, run_folder, "export", "--output", str(out), "--iteration", "0") == f"4 sessions: {out}\n"
+    assert call(capsys, run_folder, "export", "--output", str(out), "--iteration", "1") == f"4 sessions: {out}\n"
     fields = set(dialogue(0).to_json())
     read = []
     for row in map(json.loads, out.read_text().splitlines()):

@@ -83,7 +83,7 @@ def test_what_the_learner_made_of_every_token_is_written(run: Path, capsys: pyte
     assert main(["replay", str(run), "--iterations", "1:2", "--tokens"]) == 0
     out = capsys.readouterr().out
     iteration, checkpoint, _, verdict = out.splitlines()
-    assert iteration.startswith("iteration 1: 16 episodes") and checkpoint.startswith("checkpoint 2: 97 tensors equal")
+    assert iteration.startswith("iteration 2: 16 episodes") and checkpoint.startswith("checkpoint 2: 97 tensors equal")
     assert verdict == "replay of 1:2: equal bit for bit, advantages and weights"
     with PoolReader(run / "pool.sqlite") as reader:
         rows = [row for session in reader.sessions(Where(iteration=1)) for row in reader.credit(session.id)]
@@ -134,7 +134,7 @@ def test_what_credit_remembers_comes_from_the_checkpoint_and_is_compared(beginne
     assert "replay of 0:3: equal bit for bit" in out and " replayed episodes" in out
     assert main(["replay", str(folder), "--iterations", "1:3"]) == 0
     assert "replay of 1:3: equal bit for bit" in capsys.readouterr().out
-    for iteration, first in ((2, "checkpoint 2: memory.json: "), (1, "i0.g")):  # of an episode that is trained on again
+    for iteration, first in ((2, "checkpoint 2: memory.json: "), (1, "i1.g")):  # of an episode that is trained on again
         memory = folder / "checkpoints" / f"00000{iteration}" / "memory.json"
         data = json.loads(memory.read_text(encoding="utf-8"))
         next(iter(data["states"].values()))[1] += 3.0  # rewards that were not recorded
@@ -165,9 +165,9 @@ def test_another_reward_is_noticed_and_named(run: Path, capsys: pytest.CaptureFi
     assert edit(run, change, (session,)) == 1
     assert main(["replay", str(run)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("iteration 0: 16 episodes") and "credit equal" in lines[0]
+    assert lines[0].startswith("iteration 1: 16 episodes") and "credit equal" in lines[0]
     assert lines[1] == "checkpoint 1: 97 tensors equal bit for bit"
-    assert re.match(rf"  {session} step 0: advantage \S+ recorded, advantage \S+ again", lines[2])
+    assert re.match(rf"  {session} step 1: advantage \S+ recorded, advantage \S+ again", lines[2])
     assert "first: " + session in lines[-1]
     assert any(line.startswith("checkpoint 2: ") and "differ" in line for line in lines)
 
@@ -228,8 +228,8 @@ REFUSED: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
     ),
     "another run's pool": (other_pool, [], "the pool of another run: "),
     "a session is missing": (
-        lambda run: edit(run, "DELETE FROM sessions WHERE id = 'i1.g0.m1'"), [],
-        "session 'i1.g0.m1', which was trained on, is",
+        lambda run: edit(run, "DELETE FROM sessions WHERE id = 'i2.g0.m1'"), [],
+        "session 'i2.g0.m1', which was trained on, is",
     ),
 }  # fmt: skip
 

@@ -40,8 +40,9 @@ def write_run(folder: Path, seed: int = 0, iterations: int = ITERATIONS, factor:
     }
     (folder / "config.yaml").write_text("".join(f"{name}: {value}\n" for name, value in config.items()))
     lines = [{"iteration": i, "rollout/success_rate": i / 10, "seconds": 2.0 * i} for i in range(iterations + 1)]
-    lines[0]["eval/success_rate"] = 0.25
+    lines[0] |= {"eval/success_rate": 0.25, "eval/tasks": 7.0, "eval/episodes": 56.0}
     for number, line in enumerate(lines[1:]):
+        line.update({"rollout/turns": 30.0, "collapse_monitor/turns": 10.0, "rollout/response_tokens": 500.0})
         line.update({"end_cause/terminated": 0.375} | ({"end_cause/truncated_by_rule": 0.625} if number else {}))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     with PoolWriter(folder / "pool.sqlite") as writer:

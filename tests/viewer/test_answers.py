@@ -13,7 +13,7 @@ from rl_agents.data.trajectory import Trajectory
 from rl_agents.store.records import Credit, Event, call_record, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.viewer.answers import VIEWS, answer
-from rl_agents.viewer.curves import ends
+from rl_agents.viewer.curves import axes, ends
 from rl_agents.viewer.episodes import LONG as FIRST_PIECE
 from rl_agents.viewer.runs import Catalog, find_runs
 from rl_agents.viewer.server import STATIC
@@ -38,9 +38,25 @@ def test_the_start_page(catalog):
     data = ask(catalog, "runs")
     one = data["runs"][0]
     assert (one["name"], one["settings"]["algo"], one["iteration"], one["last"]) == ("one", "grpo", 3, 2)
-    assert one["evaluation"] == {"iteration": 0, "rate": 0.25, "start": 0.25, "low": None, "high": None}
+    few = "56 episodes of 7 tasks. success on few tasks (7) says little about others: add test tasks (at least 20 "
+    note = f"{few}different tasks)"
+    assert one["evaluation"] == {
+        "iteration": 0, "rate": 0.25, "start": 0.25, "low": None, "high": None, "note": note
+    }  # fmt: skip
     assert data["bands"] == [["one", "two"]]  # they differ in their seed alone
     assert ask(catalog, "series", run="one")["series"]["rollout/success_rate"] == [[0, 0], [1, 0.1], [2, 0.2], [3, 0.3]]
+
+
+def test_where_iterations_are_on_other_axes(catalog):
+    """Costs add up: turns of rollouts and of the collapse monitor; a search's executed actions replace its paths'."""
+    found = ask(catalog, "series", run="one")["axes"]
+    assert found == {
+        "environment steps": [[0, 0], [1, 40], [2, 80], [3, 120]],
+        "sampled tokens": [[0, 0], [1, 500], [2, 1000], [3, 1500]],
+        "seconds": [[0, 0], [1, 2], [2, 4], [3, 6]],
+    }  # fmt: skip
+    searched = axes([{"iteration": 1, "search/env_steps": 9.0, "rollout/turns": 3.0}])
+    assert searched == {"environment steps": [(1, 9.0)]}
 
 
 def test_a_sweep_shows_trials_that_began_after_the_page(tmp_path):
@@ -91,7 +107,9 @@ def test_groups_and_their_filters(catalog):
 def test_the_steps_with_the_lowest_and_highest_advantages(catalog):
     steps = ask(catalog, "steps", run="two", iteration=2)
     found = [(row["session"], row["ordinal"], row["alike"]) for row in steps["lowest"]]
-    assert found == [("i2.g0.m0", 0, 2)]  # its steps are one row; all others have nonnegative advantages
+    assert found == [
+        ("i2.g0.m0", 1, 2)
+    ]  # its steps are one row, that of the last; all others have nonnegative advantages
     assert steps["lowest"][0]["advantage"] == pytest.approx(-1.5, abs=1e-4)
     assert [row["advantage"] for row in steps["highest"]] == pytest.approx([0.5] * 3, abs=1e-4)
     assert steps["learned"] and all(row["advantage"] for row in steps["lowest"])  # group 1 has none
@@ -224,7 +242,7 @@ def test_words_are_found_the_newest_first(catalog):
         ("episode", {"run": "on", "session": "x"}, 404, "did you mean 'one'"),
         ("episode", {"run": "one", "session": "x"}, 404, "no session 'x'"),
         ("groups", {"run": "one", "iteration": "1.5"}, 400, "not a whole number"),
-        ("tokens", {"run": "one", "session": "i1.g0.m0", "ordinal": "2"}, 404, "no step 2"),
+        ("tokens", {"run": "one", "session": "i1.g0.m0", "ordinal": "2"}, 404, "no step 3"),
         ("text", {"run": "one", "session": "i1.g0.m0", "ordinal": "0", "field": "x"}, 400, "no field"),
     ],
 )

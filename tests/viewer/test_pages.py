@@ -25,18 +25,18 @@ ROOT = Path(__file__).parents[2]
 PAGES = {
     "#/": "rollout/success_rate",
     "#/run/run": "Test success after 0 iterations",
-    "#/i/run/2": "Lowest advantages",
-    "#/g/run/1/0?kind=episode": "diverges here",
-    "#/e/run/i1.g0.m0?step=0": "(0 \u2212 0.750) / 0.500 = \u22121.50",
+    "#/i/run/3": "Iteration 3 of run",
+    "#/g/run/2/0?kind=episode": "diverges here",
+    "#/e/run/i1.g0.m0?step=1": "(0 \u2212 0.750) / 0.500 = \u22121.50",
     "#/e/run/i1.g1.m0": "988,000 more characters",
-    "#/t/run/i1.g0.m0/0": "were recomputed by a replay: i1, update 2",
-    "#/t/run/i1.g0.m1/0": "/run --iterations 0:2 --tokens",
+    "#/t/run/i1.g0.m0/1": "were recomputed by a replay: i2, update 2",
+    "#/t/run/i1.g0.m1/1": "/run --iterations 0:2 --tokens",
     "#/searches/run": "task/a",
     "#/tree/run/77": "tick 2 of 2: 6 states, 2 expanded",
     "#/task/task%20b": "compare with",
     "#/diff/run/i0.g0.m1/run/i2.g0.m1": "They are the same",
-    "#/diff/run/i0.g0.m0/run/i0.g0.m1": "The first step that differs is step 0: another action.",
-    "#/e/run/i0.g9.m0?step=0": "among its siblings",
+    "#/diff/run/i0.g0.m0/run/i0.g0.m1": "The first step that differs is step 1: another action.",
+    "#/e/run/i0.g9.m0?step=1": "among its siblings",
     "#/e/run/sub": "One lane for each conversation",
     "#/sweep/sweep": "eval/success_rate by vspo_temperature and vspo_alpha",
     "#/nothing": "There is no page",
@@ -142,9 +142,35 @@ def test_what_a_model_wrote_is_text(page, server):
 def test_the_worst_step_and_why_in_two_clicks(page, server):
     page.goto(server)
     page.click("tbody tr:first-child a.go")
-    page.click("section:has-text('Lowest advantages') li:first-child a")
+    lowest = page.locator("section:has-text('Lowest advantages') li:first-child a")
+    assert "step 2, the last of 2 with this value" in lowest.inner_text()  # not the first, which may be good
+    lowest.click()
     page.wait_for_selector("li.card.marked details.why[open]")
     assert "A = (R \u2212 mean of the group) / standard deviation" in page.locator(".card.marked").inner_text()
+
+
+def test_curves_by_what_iterations_took(page, server):
+    """The choice of axis holds for all pages, and a click still opens the iteration."""
+    page.goto(server)
+    page.get_by_label("Axis").select_option("environment steps")
+    chart = page.locator(".plot:has-text('rollout/success_rate')")
+    chart.locator("text.tick:text-is('100')").wait_for()
+    chart.locator("svg.chart").focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert "after 80 environment steps" in chart.locator("output").inner_text()  # 40 for each of two iterations
+    ticks = chart.locator("svg.chart text.tick[text-anchor=middle]")
+    assert ticks.all_text_contents() == ["0", "25", "50", "75", "100"]
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1:has-text('Iteration 2')")
+    page.keyboard.press("u")
+    page.wait_for_function("location.hash === '#/run/run'")
+    assert page.get_by_label("Axis").input_value() == "environment steps"
+    page.get_by_label("Axis").select_option("seconds")
+    page.locator(".plot:has-text('Success rate') text.tick:text-is('6')").wait_for()
+    page.locator(".plot:has-text('Success rate') svg.chart").focus()
+    page.keyboard.press("ArrowLeft")
+    assert "after 6 seconds" in page.locator(".plot:has-text('Success rate') output").inner_text()
 
 
 def test_keys(page, server):
@@ -153,14 +179,14 @@ def test_keys(page, server):
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
     assert "after 2 iterations" in page.locator(".plot:has-text('rollout/success_rate') output").inner_text()
-    page.goto(server.partition("#")[0] + "#/i/run/1")
-    page.wait_for_selector("[data-row][href='#/e/run/i1.g0.m1?step=0']")  # rows of the page before are gone
+    page.goto(server.partition("#")[0] + "#/i/run/2")
+    page.wait_for_selector("[data-row][href='#/e/run/i1.g0.m1?step=2']")  # rows of the page before are gone
     page.keyboard.press("j")
     page.keyboard.press("j")
     focused = page.evaluate("document.activeElement.getAttribute('href')")
-    assert focused == "#/e/run/i1.g0.m1?step=0"
+    assert focused == "#/e/run/i1.g0.m1?step=2"
     page.keyboard.press("]")
-    page.wait_for_function("location.hash === '#/i/run/2'")
+    page.wait_for_function("location.hash === '#/i/run/3'")
     page.keyboard.press("u")
     page.wait_for_function("location.hash === '#/run/run'")
     page.keyboard.press("/")
@@ -193,7 +219,7 @@ def test_a_tree_without_a_mouse(page, server):
 def test_what_the_learner_made_of_tokens(page, server):
     """Colors by layer, numbers on hover and focus, and a table of all numbers."""
     page.goto(server)
-    page.goto(server.partition("#")[0] + "#/t/run/i1.g0.m0/0?layer=ratio")
+    page.goto(server.partition("#")[0] + "#/t/run/i1.g0.m0/1?layer=ratio")
     page.wait_for_selector(".tokens [data-kind=sampled]")
     tokens = page.locator(".tokens [data-kind=sampled]")
     shades = tokens.evaluate_all("all => all.map((one) => one.style.backgroundColor)")
@@ -218,13 +244,13 @@ def test_what_the_learner_made_of_tokens(page, server):
 def test_a_page_follows_a_run_that_is_written(page, server, folder):
     page.goto(server)
     page.goto(server.partition("#")[0] + "#/run/run")
-    page.wait_for_selector("tbody th:has-text('i2')")
+    page.wait_for_selector("tbody th:has-text('i3')")
     page.focus("tbody tr:first-child a")
     with PoolWriter(folder / "pool.sqlite") as pool:
         pool.add(*group_records(3, 0))
-    page.wait_for_selector("tbody tr:first-child th:has-text('i3')", timeout=60_000)
-    assert page.evaluate("document.activeElement.textContent") == "i2"  # who reads stays where they are
-    assert page.locator("#news[aria-live=polite]").inner_text() == "run: now with i3"
+    page.wait_for_selector("tbody tr:first-child th:has-text('i4')", timeout=60_000)
+    assert page.evaluate("document.activeElement.textContent") == "i3"  # who reads stays where they are
+    assert page.locator("#news[aria-live=polite]").inner_text() == "run: now with i4"
 
 
 def test_every_page_from_disk(page, folder, tmp_path):

@@ -26,6 +26,28 @@
       .map(([x, ys]) => [x, Math.min(...ys), ys.reduce((s, y) => s + y, 0) / ys.length, Math.max(...ys)]);
   };
 
+  // Curves are drawn by completed iterations, or by what these took: one choice for all pages.
+  let axis = "iterations";
+  V.axes = (known) => {
+    const names = [...new Set(["iterations", ...known.flatMap(Object.keys)])];
+    const choose = ({ target }) => {
+      axis = target.value;
+      target.blur(); // a page in whose fields someone types does not follow its run
+      V.draw(true);
+    };
+    const options = names.map((name) => el.option({ value: name, selected: name === axis }, name));
+    return el.span("by ", el.select({ "aria-label": "Axis", on: { change: choose } }, options));
+  };
+  // The points on the axis, at the mean place of the line's runs, each with its iteration at the end.
+  function placed({ points, axes }) {
+    if (axis === "iterations") return points.map((point) => [...point, point[0]]);
+    const places = axes.map((known) => new Map(known[axis] || []));
+    const mean = (found) => found.reduce((sum, x) => sum + x, 0) / found.length;
+    return points
+      .map(([at, ...ys]) => [mean(places.map((place) => place.get(at)).filter(Number.isFinite)), ...ys, at])
+      .filter(([x]) => Number.isFinite(x));
+  }
+
   function ticks(low, high, most) {
     const raw = (high - low) / most || 1;
     const power = 10 ** Math.floor(Math.log10(raw));
@@ -45,9 +67,9 @@
     return [low, high];
   }
 
-  // lines: [{ name, index, points: [[at, low, mean, high]...], href(at) }]
+  // lines: [{ name, index, points: [[iteration, low, mean, high]...], axes: of its runs }]; `open({ iteration, line })`
   V.chart = (title, lines, options = {}) => {
-    const drawn = lines.filter((line) => line.points.length);
+    const drawn = lines.map((line) => ({ ...line, points: placed(line) })).filter((line) => line.points.length);
     const share = / rate$|_rate$|share$|^eval\/success|^collapse_monitor\/s|end_cause\//.test(title);
     if (!drawn.length) return null;
     const xs = drawn.flatMap((line) => line.points.map(([x]) => x));
@@ -56,7 +78,7 @@
     const [low, high] = range(drawn, share);
     const x = (v) => LEFT + ((v - first) / (last - first)) * (WIDTH - LEFT - RIGHT);
     const y = (v) => HEIGHT - BOTTOM - ((v - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
-    const newest = drawn.map((line) => `${line.name}: ${V.num(line.points.at(-1)[2])} after ${line.points.at(-1)[0]}`).join("; ");
+    const newest = drawn.map((line) => `${line.name}: ${V.num(line.points.at(-1)[2])} after ${V.num(line.points.at(-1)[4])}`).join("; ");
     const picture = svg.svg(
       { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", tabindex: 0, "aria-label": `${title}. ${newest}` },
       grid(x, y, [first, last], [low, high]),
@@ -92,7 +114,7 @@
     ]);
     const columns = ticks(first, last, 5)
       .filter(Number.isInteger)
-      .map((v) => svg.text({ class: "tick", x: x(v), y: HEIGHT - 6, "text-anchor": "middle" }, v));
+      .map((v) => svg.text({ class: "tick", x: x(v), y: HEIGHT - 6, "text-anchor": "middle" }, short(v)));
     return [...rows, ...columns];
   }
   const short = (v) =>
@@ -122,7 +144,7 @@
     const at = first + ((((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT)) * (last - first);
     let best = null;
     for (const line of lines)
-      for (const p of line.points) if (!best || Math.abs(p[0] - at) < Math.abs(best.at - at)) best = { at: p[0], line };
+      for (const p of line.points) if (!best || Math.abs(p[0] - at) < Math.abs(best.at - at)) best = { at: p[0], iteration: p[4], line };
     return best;
   }
 
@@ -137,8 +159,9 @@
         place = Math.max(0, Math.min(places.length - 1, place + by));
         tell(places[place]);
       } else if (event.key === "Enter" && open && place < places.length) {
-        const at = places[place];
-        open({ at, line: lines.find((line) => line.points.some(([x]) => x === at)) });
+        const here = (line) => line.points.find(([x]) => x === places[place]);
+        const line = lines.find(here);
+        open({ iteration: here(line)[4], line });
       }
     });
   }
@@ -149,7 +172,7 @@
     scale.cursor.firstChild.setAttribute("x2", scale.x(at));
     const values = lines.map((line) => [line, line.points.find(([p]) => p === at)]).filter(([, p]) => p);
     scale.said.lastChild.replaceChildren(
-      el.div({ class: "quiet" }, `after ${V.count(at, "iteration")}`),
+      el.div({ class: "quiet" }, axis === "iterations" ? `after ${V.count(at, "iteration")}` : `after ${V.num(Math.round(at))} ${axis}`),
       ...values.map(([line, p]) => el.div(V.swatch(color(line)), `${line.name} `, el.b(V.num(p[2])))),
     );
   }

@@ -118,14 +118,22 @@ window.view = {};
   const routes = new Map();
   V.route = (name, show) => routes.set(name, { show });
   V.live = (name, show) => routes.set(name, { show, live: true }); // drawn again when a file of a run has changed
-  V.to = (name, parts = [], values = {}) => {
+  // Addresses count iterations and steps from 1, as all text does; data count them from 0.
+  const COUNTED = { i: 1, g: 1, t: 2 };
+  const shift = (by, name, parts, { step, ...values }) => [
+    parts.map((part, i) => (i === COUNTED[name] ? Number(part) + by : part)),
+    step === undefined ? values : { ...values, step: Number(step) + by },
+  ];
+  V.to = (name, given = [], found = {}) => {
+    const [parts, values] = shift(1, name, given, found);
     const query = V.query(values);
     return `#/${[name, ...parts].map(encodeURIComponent).join("/")}${query ? `?${query}` : ""}`;
   };
   V.place = () => {
     const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-    const [name, ...parts] = path.split("/").map(decoded);
-    return { name: name || "start", parts, values: Object.fromEntries(new URLSearchParams(query)) };
+    const [name, ...found] = path.split("/").map(decoded);
+    const [parts, values] = shift(-1, name, found, Object.fromEntries(new URLSearchParams(query)));
+    return { name: name || "start", parts, values };
   };
   // Changes the address's query without a history entry and without redrawing.
   V.note = (values) => {

@@ -102,7 +102,7 @@
       return svg.a(
         {
           href: V.to("e", [data.run, data.id], { step: step.ordinal }),
-          "aria-label": `step ${step.ordinal}, advantage ${V.signed(step.advantage)}`,
+          "aria-label": `${V.stepName(step.ordinal)}, advantage ${V.signed(step.advantage)}`,
         },
         svg.rect({ x: i * width, y: 0, width, height, class: "hit" }),
         svg.rect({
@@ -146,7 +146,7 @@
       ["mean log-probability", step.logprob === undefined || step.logprob === null ? null : V.num(step.logprob)],
       [
         "read by",
-        step.next === null ? null : step.next === -2 ? "no step (abandoned)" : step.next < 0 ? "no step" : `step ${step.next}`,
+        step.next === null ? null : step.next === -2 ? "no step (abandoned)" : step.next < 0 ? "no step" : V.stepName(step.next),
       ],
     ]);
     return el.li(
@@ -154,7 +154,7 @@
       el.div(
         { class: "between" },
         el.h2(
-          `Step ${step.ordinal}`,
+          `Step ${step.ordinal + 1}`,
           step.valid ? null : el.span({ class: "badge warn" }, "could not be parsed"),
           step.finish === "length" ? el.span({ class: "badge warn" }, "cut at the token limit") : null,
           V.stepMarks(data, step),

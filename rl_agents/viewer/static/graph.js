@@ -43,11 +43,11 @@
     };
     const node = (step, i) => {
       const [x, y] = at(i);
-      const words = `${step.ordinal}  ${step.action.replace(/\s+/g, " ").slice(0, 70)}`;
+      const words = `${step.ordinal + 1}  ${step.action.replace(/\s+/g, " ").slice(0, 70)}`;
       return svg.a(
         {
           href: V.to("e", [data.run, data.id], { step: step.ordinal }),
-          "aria-label": `${words}: step ${step.ordinal}${step.next === -2 ? ", abandoned" : ""}`,
+          "aria-label": `${words}: ${V.stepName(step.ordinal)}${step.next === -2 ? ", abandoned" : ""}`,
         },
         svg.circle({ cx: x, cy: y, r: R, class: step.next === -2 ? "call abandoned" : "call" }),
         svg.text({ x: 30 + (Math.max(...lane) + 0.4) * LANE, y: y + 4 }, words),

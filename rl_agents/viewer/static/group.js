@@ -51,7 +51,7 @@
     );
     const rows = Array.from({ length }, (_, step) =>
       el.tr(
-        el.th({ scope: "row" }, step),
+        el.th({ scope: "row" }, step + 1),
         members.map((m, i) => el.td(cell(run, m, step, limit, parted[i]))),
       ),
     );

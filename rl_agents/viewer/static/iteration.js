@@ -37,7 +37,7 @@
     );
     return el.div(
       { class: "between" },
-      el.h1(`Iteration ${data.iteration}`, el.span({ class: "quiet" }, ` of ${run}`)),
+      el.h1(`Iteration ${data.iteration + 1}`, el.span({ class: "quiet" }, ` of ${run}`)),
       el.nav({ "aria-label": "Kinds of sessions" }, kinds),
       V.neighbors(
         "Neighboring iterations",
@@ -77,8 +77,8 @@
     );
   }
 
-  // A step, or all steps of an episode with the same advantage.
-  const placed = (row) => (row.alike > 1 ? V.count(row.alike, "step") : `step ${row.ordinal}`);
+  // A step, or the last one of those of an episode with the same advantage.
+  const placed = (row) => `${V.stepName(row.ordinal)}${row.alike > 1 ? `, the last of ${row.alike} with this value` : ""}`;
 
   function filters(run, iteration, values, data) {
     const select = (name, label, options) =>
@@ -165,7 +165,7 @@
     const advantages = members.flatMap((m) => m.advantages || []);
     const worst = members.reduce((a, b) => ((b.advantages || [0])[0] < (a.advantages || [0])[0] ? b : a));
     const causes = [...new Set(members.map((m) => m.cause.split(":")[0]))].join(", ");
-    const bound = (value) => el.td({ class: "n" }, advantages.length ? V.advantage(value, limit) : "\u2013");
+    const bound = (of, show) => V.number(advantages.length ? show(V.advantage(of(...advantages), limit)) : "\u2013");
     return el.tr(
       el.th(
         { scope: "row" },
@@ -187,13 +187,8 @@
       ),
       V.cell(V.strip(returns, low, high, mean)),
       V.number(V.num(mean, 2)),
-      el.td(
-        { class: "n" },
-        advantages.length
-          ? V.link(V.to("e", [run, worst.id]), { class: "plain" }, V.advantage(Math.min(...advantages), limit))
-          : "\u2013",
-      ),
-      bound(Math.max(...advantages)),
+      bound(Math.min, (lowest) => V.link(V.to("e", [run, worst.id]), { class: "plain" }, lowest)),
+      bound(Math.max, (highest) => highest),
       V.number(row.invalid ? V.num(row.invalid) : ""),
       V.number(V.num(members.reduce((s, m) => s + m.steps, 0))),
       V.cell(causes),

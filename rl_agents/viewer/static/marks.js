@@ -29,9 +29,9 @@
   const cutBecause = (m) => {
     const b = m.because || {};
     if (b.stalled_turns)
-      return `${V.count(b.stalled_turns.length, "turn")} without progress (${b.stalled_turns.map((t) => `step ${t - 1}`).join(", ")}), ${b.window} trigger the cut`;
+      return `${V.count(b.stalled_turns.length, "turn")} without progress (${b.stalled_turns.map((t) => `step ${t}`).join(", ")}), ${b.window} trigger the cut`;
     if (b.cosine !== undefined) {
-      const like = b.like_turn ? `resembles that of step ${b.like_turn - 1}` : "resembles none";
+      const like = b.like_turn ? `resembles that of step ${b.like_turn}` : "resembles none";
       return `the question ${like}: cosine ${V.num(b.cosine, 3)}, above ${V.num(b.threshold)} triggers the cut`;
     }
     if (b.beta !== undefined) return `a coin, with probability ${V.num(b.beta)} at each turn`;
@@ -46,7 +46,7 @@
       "Cut by a rule",
       V.facts([
         ["rule", m.rule],
-        ["after", `step ${m.turn - 1}`],
+        ["after", `step ${m.turn}`],
         ["because", cutBecause(m)],
         ["then", m.outcome],
         ...Object.entries(m.keys)

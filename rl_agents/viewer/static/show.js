@@ -190,5 +190,6 @@
     const items = [...path.map((above) => el.li(V.link(...above))), el.li(el.span({ "aria-current": "page" }, here))];
     document.getElementById("crumbs").replaceChildren(el.ol(items));
   };
-  V.iterationName = (iteration) => (iteration < 0 ? "outside a run" : `i${iteration}`);
+  V.iterationName = (iteration) => (iteration < 0 ? "outside a run" : `i${iteration + 1}`);
+  V.stepName = (ordinal) => `step ${ordinal + 1}`;
 })();

@@ -30,7 +30,7 @@
     V.crumbs();
     const names = data.runs.map((run) => run.name);
     const answers = await Promise.all(names.map((name) => V.ask("series", { run: name })));
-    const series = new Map(answers.map((answer) => [answer.run, answer.series]));
+    const series = new Map(answers.map((answer) => [answer.run, answer]));
     const body = el.div(table(data), data.sweeps.length ? sweeps(data.sweeps) : null, curves(data, series), ends(data, answers));
     const news = data.runs.map((run) => `${run.name}: iteration ${run.iteration}, ${run.status}`).join("; ");
     return { title: names.length === 1 ? names[0] : `${names.length} runs`, body, news };
@@ -47,7 +47,7 @@
           V.swatch(V.stroke(number).stroke),
           V.link(V.to("run", [run.name]), { "data-row": true }, run.name),
         ),
-        V.number(e ? [el.b(V.num(e.rate, 2)), el.span({ class: "quiet" }, between(e))] : "\u2013"),
+        V.number(e ? [el.b(V.num(e.rate, 2)), el.span({ class: "quiet", title: e.note }, between(e))] : "\u2013"),
         V.number(V.num(run.success, 2)),
         V.number([run.iteration, run.planned ? el.span({ class: "quiet" }, ` / ${run.planned}`) : null]),
         V.cell(status(run)),
@@ -74,7 +74,7 @@
     );
 
   function curves(data, series) {
-    const tags = [...new Set([...series.values()].flatMap((s) => Object.keys(s)))].sort();
+    const tags = [...new Set([...series.values()].flatMap((answer) => Object.keys(answer.series)))].sort();
     if (!tags.length) return V.empty("No curve yet.", "metrics.jsonl gets a line when an iteration is complete.");
     // Runs on different environments share no axis, because their values are not comparable.
     const bands = data.bands.map((names, index) => ({ names, index, env: environment(data, names[0]) }));
@@ -96,11 +96,11 @@
     };
     draw();
     return el.section(
-      el.div({ class: "between" }, el.h2("Curves"), picker(tags, draw)),
+      el.div({ class: "between" }, el.h2("Curves"), V.axes([...series.values()].map((answer) => answer.axes)), picker(tags, draw)),
       sections,
       el.p(
         { class: "quiet" },
-        "By completed iterations. Runs that differ only in their seed are one curve: the mean, with a band from lowest to highest. Click a curve to open its iteration.",
+        "Runs that differ only in their seed are one curve: the mean, with a band from lowest to highest. Click a curve to open its iteration.",
       ),
     );
   }
@@ -144,18 +144,20 @@
       name: bandName(names),
       index,
       run: names[0],
-      points: V.band(names.map((name) => series.get(name)[tag] || [])),
+      points: V.band(names.map((name) => series.get(name).series[tag] || [])),
+      axes: names.map((name) => series.get(name).axes),
     }));
-    return V.chart(tag, lines, { open: ({ at, line }) => opens(data, line.run)(at) });
+    return V.chart(tag, lines, { open: ({ iteration, line }) => opens(data, line.run)(iteration) });
   }
 
   V.live("run", async ({ parts: [run] }) => {
-    const [data, { series, ends }] = await Promise.all([V.ask("iterations", { run }), V.ask("series", { run })]);
+    const [data, { series, axes, ends }] = await Promise.all([V.ask("iterations", { run }), V.ask("series", { run })]);
     V.crumbs(run);
     const evaluated = data.rows.some((row) => row.figures["eval/success_rate"] !== undefined);
     const columns = COLUMNS.filter(([, tag]) => evaluated || tag !== "eval/success_rate");
     const rows = data.rows.map((row) => iteration(run, row, columns));
-    const open = openIteration(run, data.rows);
+    const known = new Set(data.rows.filter((row) => row.sampled).map((row) => row.iteration + 1));
+    const open = (at) => known.has(at) && opens({ runs: [data.about] }, run)(at);
     const searched = data.settings.algo === "3spo";
     const body = el.div(
       el.div(
@@ -164,7 +166,8 @@
         searched ? V.link(V.to("searches", [run]), { class: "go" }, "Search trees") : null,
       ),
       headline(data.about),
-      el.div({ class: "plots" }, success(series, open), V.ends("How episodes ended", ends, open), further(series, open)),
+      el.div({ class: "between" }, el.h2("Curves"), V.axes([axes])),
+      el.div({ class: "plots" }, success(series, open, [axes]), V.ends("How episodes ended", ends, open), further(series, open, [axes])),
       el.h2("Iterations"),
       rows.length
         ? V.table(["iteration", ...columns.map(([name]) => `#${name}`), "ended by"], rows)
@@ -195,7 +198,7 @@
         ? stat(
             `Test success after ${V.count(e.iteration, "iteration")}`,
             V.num(e.rate, 2),
-            [between(e).trim(), change].filter(Boolean).join(" \u00b7 "),
+            [between(e).trim(), change, e.note].filter(Boolean).join(" \u00b7 "),
           )
         : null,
       about.success === null ? null : stat("Rollout success", V.num(about.success, 2), "last iteration"),
@@ -205,21 +208,22 @@
   }
 
   // Success on test tasks with its interval, and of rollouts.
-  function success(series, open) {
+  function success(series, open, axes) {
     const [low, high] = ["low", "high"].map((part) => new Map(series[`eval/success_${part}`] || []));
     const tested = (series["eval/success_rate"] || []).map(([at, rate]) => [at, low.get(at) ?? rate, rate, high.get(at) ?? rate]);
     const lines = [
-      { name: "test tasks, 95 % interval", index: 0, points: tested },
-      { name: "rollouts", index: 1, points: V.band([series["rollout/success_rate"] || []]) },
+      { name: "test tasks, 95 % interval", index: 0, axes, points: tested },
+      { name: "rollouts", index: 1, axes, points: V.band([series["rollout/success_rate"] || []]) },
     ];
-    return V.chart("Success rate", lines, { open: ({ at }) => open(at), legend: true });
+    return V.chart("Success rate", lines, { open: ({ iteration }) => open(iteration), legend: true });
   }
   // The return of rollouts, or their turns where the return is the success.
-  function further(series, open) {
+  function further(series, open, axes) {
     const [won, paid] = ["rollout/success_rate", "rollout/return_mean"].map((tag) => JSON.stringify(series[tag] || []));
     const [title, tag] =
       won === paid ? ["Mean turns of rollouts", "rollout/turns_mean"] : ["Mean return of rollouts", "rollout/return_mean"];
-    return V.chart(title, [{ name: "rollouts", index: 1, points: V.band([series[tag] || []]) }], { open: ({ at }) => open(at) });
+    const points = V.band([series[tag] || []]);
+    return V.chart(title, [{ name: "rollouts", index: 1, axes, points }], { open: ({ iteration }) => open(iteration) });
   }
 
   const COLUMNS = [
@@ -233,11 +237,6 @@
     ["entropy", "actor/entropy"],
     ["logprob mismatch", "rollout_corr/logprob_diff_max"],
   ];
-
-  const openIteration = (run, rows) => (at) => {
-    const row = rows.find((one) => one.iteration === at - 1 && one.sampled);
-    if (row) location.hash = V.to("i", [run, row.iteration]);
-  };
 
   function iteration(run, row, columns) {
     const f = row.figures;

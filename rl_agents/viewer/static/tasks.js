@@ -62,7 +62,7 @@
         ? "They are the same from the first step to the last."
         : first.part === "length"
           ? `Equal up to step ${first.at}, where one ends.`
-          : `The first step that differs is step ${first.at}: another ${first.part}.`;
+          : `The first step that differs is ${V.stepName(first.at)}: another ${first.part}.`;
     const body = el.div(
       el.h1("Two episodes of one task"),
       a.task_id === b.task_id ? null : V.empty("These are different tasks."),
@@ -72,23 +72,14 @@
         " ",
         first.at === null
           ? null
-          : V.link(
-              `#diff-${first.at}`,
-              {
-                on: {
-                  click: (event) => {
-                    event.preventDefault();
-                    document.getElementById(`diff-${first.at}`).scrollIntoView({ block: "center" });
-                  },
-                },
-              },
-              "Go there",
-            ),
+          : el.button({ type: "button", class: "small", on: { click: () => goTo(`diff-${first.at}`) } }, "Go there"),
       ),
       V.sideBySide("two-sides", head, rows),
     );
     return { title: `${session} and ${second}`, body };
   });
+
+  const goTo = (id) => document.getElementById(id).scrollIntoView({ block: "center" });
 
   function difference(a, b) {
     for (let i = 0; i < Math.min(a.length, b.length); i += 1) {
@@ -114,7 +105,7 @@
       );
     return el.tr(
       { id: `diff-${number}`, class: number === first.at ? "differs" : null },
-      el.th({ scope: "row" }, number, number === first.at ? el.span({ class: "badge" }, "differs") : null),
+      el.th({ scope: "row" }, number + 1, number === first.at ? el.span({ class: "badge" }, "differs") : null),
       el.td(side(a, b)),
       el.td(side(b, a)),
     );
@@ -177,7 +168,7 @@
             { "data-row": true },
             el.span(
               { class: "where" },
-              `${hit.session} \u00b7 step ${hit.ordinal} \u00b7 ${hit.part === "action" ? "agent" : "environment"}`,
+              `${hit.session} \u00b7 ${V.stepName(hit.ordinal)} \u00b7 ${hit.part === "action" ? "agent" : "environment"}`,
             ),
             el.span({ class: "said" }, V.marked(flat(hit.lead)), el.mark(V.marked(hit.hit)), V.marked(flat(hit.tail))),
           ),

@@ -11,7 +11,7 @@
       [V.to("run", [run]), run],
       [V.to("i", [run, data.iteration]), V.iterationName(data.iteration)],
       [V.to("e", [run, session], { step: ordinal }), session],
-      `tokens of step ${ordinal}`,
+      `tokens of ${V.stepName(ordinal)}`,
     );
     const layers = V.layersOf(data);
     const info = el.output({ class: "token-info", "aria-live": "polite" }, "Point at a token, or move with the arrow keys.");
@@ -30,7 +30,7 @@
     const body = el.div(
       el.div(
         { class: "between" },
-        el.h1(`Tokens of step ${ordinal}`, el.span({ class: "quiet" }, ` of ${session}`)),
+        el.h1(`Tokens of ${V.stepName(ordinal)}`, el.span({ class: "quiet" }, ` of ${session}`)),
         V.neighbors("Neighboring steps", [beside(ordinal - 1), "\u2190 step"], [beside(ordinal + 1), "step \u2192"]),
       ),
       V.facts([
@@ -48,7 +48,7 @@
       V.tokenTable(data, layers, (i, id) => text(data.response, i, id)),
       origin(data),
     );
-    return { title: `tokens \u00b7 ${session} \u00b7 step ${ordinal}`, body };
+    return { title: `tokens \u00b7 ${session} \u00b7 ${V.stepName(ordinal)}`, body };
   });
 
   // Where the numbers come from, and how to get those that are missing.
