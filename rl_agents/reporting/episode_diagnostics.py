@@ -21,7 +21,7 @@ MOST = 0.5
 #: Change of a share after which it is reported again.
 NEWS = 0.25
 
-#: Why most groups agree, at a success rate of at most 0.25, at most 0.75, and above.
+#: Why most groups agree, at a success rate of at most 0.2, at most 0.8, and above.
 TASKS_ARE = (
     "few tasks are ever solved: choose easier tasks, imitate first, raise group_size, or scale up rewards below 0.01",
     "tasks are too easy or too hard: raise group_size, choose other tasks, or set dynamic_sampling where it exists",
@@ -139,7 +139,7 @@ class EpisodeWatch:
             if caution.name == "response" and "max_response_tokens" in self.settings.explicit:
                 share = _cut(played, invalid_only=True)
             if self._is_news(caution.name, share, MOST):
-                tasks_are = TASKS_ARE[(solved > 0.25) + (solved > 0.75)]
+                tasks_are = TASKS_ARE[(solved > 0.2) + (solved > 0.8)]
                 text = caution.text.format(**self.settings.to_dict(), imitate=imitate, tasks_are=tasks_are)
                 lines.append(f"{share:.0%} of the episodes {text}")
         return lines + self._effective(float(record.get("rollout_corr/ess", 1.0)))
