@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
+import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,15 @@ class NoTasks(InputError):
 
 
 class EpisodesFail(RuntimeError):
-    """Too many episodes fail, and would fail again; the message says how many, and why."""
+    """Too many episodes fail, and would fail again; the message says how many, and why.
+
+    Attributes:
+        repeats: the environment's code raises or returns invalid values, so that a resumed run fails, too.
+    """
+
+    def __init__(self, message: str, repeats: bool = False) -> None:
+        super().__init__(message)
+        self.repeats = repeats
 
 
 class RolloutError(RuntimeError):
@@ -50,7 +59,17 @@ class LearnerLost(RuntimeError):
 
 def place_of(error: BaseException, callers: Collection[str] = ()) -> str:
     """Return `` (file.py:12)``, the deepest line of a user's code, or else of a file that is none of ``callers``."""
-    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    return _user_place([(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)], callers)
+
+
+def place_in_thread(ident: int | None) -> str:
+    """Return where a thread is now, as `place_of` does."""
+    frame = sys._current_frames().get(ident or 0)
+    frames = traceback.walk_stack(frame) if frame else ()
+    return _user_place([(f.f_code.co_filename, line) for f, line in frames][::-1])
+
+
+def _user_place(frames: list[tuple[str, int]], callers: Collection[str] = ()) -> str:
     others = [place for place in frames if callers and place[0] not in callers and "importlib" not in place[0]]
     found = [place for place in frames if not place[0].startswith(_LIBRARIES)] or others
     return f" ({Path(found[-1][0]).name}:{found[-1][1]})" if found else ""
@@ -61,6 +80,45 @@ def described(error: BaseException, callers: Collection[str] = ()) -> str:
     return f"{type(error).__name__}: {error}{place_of(error, callers)}"
 
 
+def defined_at(function: Any) -> str:
+    """Return `` (file.py:12)``, where a user's function is defined; empty for one that is not written in Python."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
+
+
+def only_item(value: Any) -> Any:
+    """Return the number or flag in an array or tensor of one item, of any library; anything else unchanged."""
+    with suppress(AttributeError, TypeError, ValueError, RuntimeError):  # several items, or no array
+        return value.item()
+    return value
+
+
+def finite_metrics(metrics: Mapping[Any, Any], source: str) -> dict[str, float]:
+    """Return the metrics that are finite numbers; print one line for each other one, except None."""
+    found: dict[str, float] = {}
+    for name, value in metrics.items():
+        item = only_item(value)
+        number = math.nan
+        with suppress(TypeError, ValueError, OverflowError):
+            number = math.nan if isinstance(item, str | bytes) else float(item)
+        if math.isfinite(number):
+            found[str(name)] = number
+        elif item is not None:
+            shown = f"{type(value).__name__} {ascii(value)[:80]}"
+            report_once(f"{source}: the metric '{name}' is {shown}, not a finite number; it is left out", str(name))
+    return found
+
+
+def report_once(line: str, *topic: str) -> None:
+    """Print a line to stderr, once per process for each topic, or for each line."""
+    if (topic or line) not in _reported:
+        _reported.add(topic or line)
+        print(f"[rl_agents] {line}", file=sys.stderr, flush=True)
+
+
+_reported: set[str | tuple[str, ...]] = set()
+
+
 def number_from(function: Callable[..., Any], value: Any, least: float = -math.inf, most: float = math.inf) -> float:
     """Return what a user's function returned as a number.
 
@@ -68,16 +126,14 @@ def number_from(function: Callable[..., Any], value: Any, least: float = -math.i
         ValueError: it is no finite number from ``least`` to ``most``; the message has the function's file and line.
     """
     try:
-        number = float(value)
+        number = float(only_item(value))
     except (TypeError, ValueError, RuntimeError, OverflowError):
         number = math.nan
     if math.isfinite(number) and least <= number <= most:
         return number
-    code = getattr(inspect.unwrap(function), "__code__", None)
     name = getattr(function, "__name__", type(function).__name__)
-    place = f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
     wanted = f"a number from {least:g} to {most:g}" if math.isfinite(most) else "a finite number"
-    raise ValueError(f"{name}() returned {ascii(value)[:80]}, not {wanted}{place}")
+    raise ValueError(f"{name}() returned {ascii(value)[:80]}, not {wanted}{defined_at(function)}")
 
 
 @contextmanager

@@ -60,10 +60,8 @@ def run(argv: Sequence[str]) -> int:
     # Resolve all before the first one runs, so that a typo in the last one costs no time.
     policies = [(label, evaluation_settings(args, path, keys)) for label, path, keys in chosen_policies(args)]
     refuse_different_tasks(policies, args.split)
-    from rl_agents.trainer.resolve import evaluation_cautions
-
     resolved = [settings for _, settings in policies]
-    lines = [s.lengths for s in resolved if s.lengths] + [line for s in resolved for line in evaluation_cautions(s)]
+    lines = [s.lengths for s in resolved if s.lengths]
     if any(settings.num_env_runners for settings in resolved):
         lines.insert(0, describe_session())
     for line in dict.fromkeys(lines):

@@ -133,7 +133,7 @@ async def play(env: TextEnv, guard: EnvGuard, act: Act, settings: Settings) -> O
     total, turns, cause, answer = 0.0, 0, "", EnvReply("")
     try:
         raw: Any = await guard.call(env.reset, seed=seed, options={"task_id": task})
-        answer = read_reset(raw, settings.max_observation_characters)
+        answer = read_reset(raw, settings.max_observation_characters, env)
         while not cause:
             _show(f"--- turn {turns + 1}, environment:", answer.observation)
             action = act(answer, raw[-1])
@@ -142,7 +142,7 @@ async def play(env: TextEnv, guard: EnvGuard, act: Act, settings: Settings) -> O
                 break
             _show("agent:", action)
             raw = await guard.call(env.step, action)
-            answer = read_step(raw, settings.max_observation_characters)
+            answer = read_step(raw, settings.max_observation_characters, env)
             total, turns = total + answer.reward, turns + 1
             print(f"reward {answer.reward:g}{'' if answer.valid else ', not a valid action'}")
             cause = end_cause(answer, turns, settings.max_turns)

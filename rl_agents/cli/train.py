@@ -88,7 +88,8 @@ def run(argv: Sequence[str]) -> int:
         return 1
     except Exception as error:
         saved = RunFolder(plan.output).complete_checkpoints()
-        hint = f"Resume with: {command('--resume', plan.output)}" if saved else ""
+        repeats = isinstance(error, EpisodesFail) and error.repeats
+        hint = f"Resume with: {command('--resume', plan.output)}" if saved and not repeats else ""
         show = args.local and not isinstance(error, EpisodesFail)  # whose traceback is not useful
         return report_crash(error, plan.output, show=show, hint=hint)
 

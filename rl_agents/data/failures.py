@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rl_agents.data.trajectory import Trajectory
+from rl_agents.errors import EpisodesFail
 
 MAX_CAUSE = 160
 REMEDY = "; agents' errors are excluded from training, env.error_reward=NUMBER trains on them with that reward"
@@ -20,11 +21,13 @@ class FailedEpisodes:
     Attributes:
         causes: counts; causes that differ only in numbers are one.
         examples: the first full text of each cause.
+        tracebacks: the first one of each cause that has one.
     """
 
     total: int = 0
     causes: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
+    tracebacks: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, episodes: Iterable[Trajectory]) -> FailedEpisodes:
@@ -35,10 +38,13 @@ class FailedEpisodes:
                 kind = re.sub(r"\d+", "#", episode.end_cause)
                 found.causes[kind] += 1
                 found.examples.setdefault(kind, episode.end_cause)
+                if "traceback" in episode.facts:
+                    found.tracebacks.setdefault(kind, episode.facts["traceback"])
         return found
 
     def __add__(self, other: FailedEpisodes) -> FailedEpisodes:
-        return FailedEpisodes(self.total + other.total, self.causes + other.causes, {**other.examples, **self.examples})
+        examples, tracebacks = {**other.examples, **self.examples}, {**other.tracebacks, **self.tracebacks}
+        return FailedEpisodes(self.total + other.total, self.causes + other.causes, examples, tracebacks)
 
     @property
     def share(self) -> float:
@@ -52,6 +58,14 @@ class FailedEpisodes:
         cause = " ".join(self.examples[kind].split())
         cause = cause if len(cause) <= MAX_CAUSE else cause[: MAX_CAUSE - 3] + "..."
         return f"{text}; most often ({count}): {cause}{REMEDY if self.agent_errors else ''}"
+
+    def error(self, sentence: str) -> EpisodesFail:
+        """Return the error of a run that ends for this; its notes are the traceback of the most frequent cause."""
+        ((kind, _),) = self.causes.most_common(1)
+        error = EpisodesFail(sentence, repeats=_kind(kind) in TWICE)
+        if kind in self.tracebacks:
+            error.add_note(f"In the environment:\n{self.tracebacks[kind]}")
+        return error
 
     @property
     def agent_errors(self) -> int:
@@ -85,7 +99,7 @@ class BadTasks:
         invalid values in two batches. If more than half of all episodes fail, the environment is to blame and no task
         is excluded. Judges' failures do not count: the next tasks are drawn before judges answer.
         """
-        broken = [episode for episode in episodes if episode.failed and _cause(episode) != JUDGE]
+        broken = [episode for episode in episodes if episode.failed and _kind(episode.end_cause) != JUDGE]
         if not episodes or len(broken) > 0.5 * len(episodes):
             return {}
         by_task: dict[str, list[Trajectory]] = {}
@@ -93,7 +107,7 @@ class BadTasks:
             by_task.setdefault(episode.task_id, []).append(episode)
         new: dict[str, str] = {}
         for task, own in by_task.items():
-            causes = {_cause(episode) for episode in own}
+            causes = {_kind(episode.end_cause) for episode in own}
             if not all(episode.failed for episode in own) or not causes <= {*AT_ONCE, *TWICE}:
                 continue
             self.strikes[task] += 2 if causes & set(AT_ONCE) else 1
@@ -103,5 +117,5 @@ class BadTasks:
         return new
 
 
-def _cause(episode: Trajectory) -> str:
-    return episode.end_cause.partition(":")[0]
+def _kind(cause: str) -> str:
+    return cause.partition(":")[0]

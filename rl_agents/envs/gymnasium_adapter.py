@@ -37,7 +37,7 @@ from rl_agents.config import KEYS
 from rl_agents.config.options import key
 from rl_agents.envs.coroutines import then
 from rl_agents.envs.spec import EnvSpec, StarterSpec, TextEnv
-from rl_agents.errors import InputError, NoPlayer, named, similar
+from rl_agents.errors import InputError, NoPlayer, named, only_item, report_once, similar
 from rl_agents.plugins import own_module
 
 
@@ -133,7 +133,7 @@ def adapter_spec(name: str) -> EnvSpec:
         options=options_of(gym_id, SeedOptions if own(entry, "task_ids") is None else AdapterOptions),
         max_turns=entry.max_episode_steps or _count(entry, "max_turns") or DEFAULT_MAX_TURNS,
         progress_window=_count(entry, "progress_window"),
-        blocking=own(entry, "blocking") or "auto",
+        blocking=own(entry, "blocking") or ("inline" if inspect.iscoroutinefunction(own(entry, "step")) else "thread"),
     )
 
 
@@ -235,6 +235,11 @@ class TextAdapter(gymnasium.Env[str, str]):
             raise AttributeError(name)
         return self.inner.get_wrapper_attr(name)
 
+    @property
+    def unwrapped(self) -> Any:
+        """The user's environment."""
+        return self.inner.unwrapped
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start the task ``options["task_id"]``; without one, ``seed`` names the state.
 
@@ -251,8 +256,10 @@ class TextAdapter(gymnasium.Env[str, str]):
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], Mapping):
             raise self.refusal("reset", answer, "(observation, info dict)")
         observation, info = answer
+        if self._shown.steps:  # an episode that the caller ended
+            self._report_success()
         if seed is not None:
-            self.inner.unwrapped.np_random = np.random.default_rng(seed)
+            self.unwrapped.np_random = np.random.default_rng(seed)
         self._shown = Shown()
         text = self._see(observation, info)
         if not isinstance(text, str):
@@ -274,18 +281,20 @@ class TextAdapter(gymnasium.Env[str, str]):
     def _stepped(self, answer: Any) -> tuple[str, float, bool, bool, dict[str, Any]]:
         if not isinstance(answer, tuple) or len(answer) != 5 or not isinstance(answer[4], Mapping):
             return answer  # type: ignore[no-any-return]  # the caller reports what is wrong with it
-        observation, reward, terminated, truncated, info = *answer[:1], *map(_plain, answer[1:4]), answer[4]
+        observation, reward, terminated, truncated, info = *answer[:1], *map(only_item, answer[1:4]), answer[4]
         text = self._see(observation, info)
         steps, earned = self._shown.steps + 1, self._shown.earned
         with contextlib.suppress(TypeError, ValueError):  # no number: the caller refuses it, too
             earned += float(reward)
         self._shown = replace(self._shown, steps=steps, earned=earned, success=_flag(info.get("success")))
         truncated = _flag(truncated or (0 < self.max_steps <= steps and not terminated))
+        if terminated or truncated:
+            self._report_success()
         return text, reward, _flag(terminated or False), truncated, self._info(info, success=self._succeeded())
 
     def refusal(self, method: str, answer: Any, wanted: str) -> InputError:
         """Return the error of a method of the user's class that returned ``answer``, with its file and line."""
-        made_by = type(self.inner.unwrapped)
+        made_by = type(self.unwrapped)
         found = tuple(type(part).__name__ for part in answer) if isinstance(answer, tuple) else type(answer).__name__
         code = inspect.unwrap(getattr(made_by, method)).__code__
         return InputError(
@@ -320,12 +329,23 @@ class TextAdapter(gymnasium.Env[str, str]):
         picture = self.inner.render() if self.inner.render_mode == "ansi" else None
         with np.printoptions(threshold=sys.maxsize):
             text = f"Observation: {observation}"
+        kind, shown = type(observation).__name__, " ".join(text.split())[:80]
+        line = f"gymnasium environment {self.options.id}: observations of type {kind} become text such as '{shown}'"
+        report_once(line, self.options.id, "observation", kind)
         return f"{text}\n{COLORED.sub(BRACKETED, picture).strip()}" if isinstance(picture, str) else text
 
     def _info(self, info: Mapping[str, Any], valid: bool = True, **more: Any) -> dict[str, Any]:
         """Return the environment's info, with defaults for missing entries and with ``more``."""
         names = list(self._shown.names)
         return {"anchor": self._shown.state, "valid": valid, **info, **more, "admissible_actions": names}
+
+    def _report_success(self) -> None:
+        if self._shown.success is None and self.options.success_return is None:
+            report_once(
+                f"gymnasium environment {self.options.id}: info has no 'success' at the end of an episode, so any "
+                "return above 0 counts as one; with shaped rewards set env.success_return=R, the return of a solved "
+                "task", self.options.id, "success",
+            )  # fmt: skip
 
     def _succeeded(self) -> Any:
         if self._shown.success is not None:
@@ -372,16 +392,9 @@ class CopyableAdapter(TextAdapter):
         self.inner.get_wrapper_attr("restore")(inner)
 
 
-def _plain(value: Any) -> Any:
-    """Return the only item of an array or a tensor; anything else unchanged."""
-    with contextlib.suppress(AttributeError, TypeError, ValueError, RuntimeError):  # several items, or no array
-        return value.item()
-    return value
-
-
 def _flag(value: Any) -> Any:
     """Return 0 and 1 of any type as bool; anything else, such as a text, unchanged, for the caller to refuse."""
-    value = _plain(value)
+    value = only_item(value)
     return bool(value) if isinstance(value, Real) and value in (0, 1) else value
 
 

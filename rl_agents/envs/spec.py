@@ -24,8 +24,8 @@ All entries of ``info`` are optional:
   messages), with the action's own tool calls as ``calls`` (ids and names, for templates that write a tool's name next
   to its result).
 
-`reset`, `step` and `close` may be coroutine functions, so that many episodes wait concurrently. Plain functions that
-wait for long are called in threads, see `EnvSpec.blocking`.
+`reset`, `step` and `close` may be coroutine functions, so that many episodes wait concurrently. Plain functions are
+called in threads, unless the environment declares ``inline``, see `EnvSpec.blocking`.
 
 An environment may have a method ``render_window(task, history, observation) -> str`` (see `rl_agents.chat.template`)
 and an attribute ``answer_instruction`` (str), the instruction after the last feedback that the next turn must answer.
@@ -41,7 +41,7 @@ import gymnasium
 
 TextEnv = gymnasium.Env[str, str]
 #: How an environment's calls are run, see `EnvSpec`.
-Blocking = Literal["auto", "inline", "thread"]
+Blocking = Literal["inline", "thread"]
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class EnvSpec:
         progress_window: T3's k for the environment's progress rule; 0 if it reports no ``info["progress"]``.
         borrows: its options may name another environment, whose tasks, warm-start model and limits it uses; its module
             ``tasks`` has ``base_environment(options) -> str``.
-        blocking: how its calls are run. ``inline``: in the runner's loop, one after the other, for calls of less than
-            some milliseconds, and for coroutines; ``thread``: for calls that wait; ``auto``: not declared, which is
-            inline.
+        blocking: how its calls are run. ``thread``: in a thread for each environment, since a call may wait;
+            ``inline``: in the runner's loop, one after the other, for calls of less than some milliseconds, and for
+            coroutines.
     """
 
     name: str
@@ -74,7 +74,7 @@ class EnvSpec:
     gym_id: str = ""
     progress_window: int = 0
     borrows: bool = False
-    blocking: Blocking = "auto"
+    blocking: Blocking = "thread"
 
     def __post_init__(self) -> None:
         camel = "".join(word.title() for word in self.name.split("_"))

@@ -71,7 +71,7 @@ class Host:
         self.asked: dict[int, asyncio.Future[Any]] = {}
 
     def send(self, **message: Any) -> None:
-        self.writer.write(json.dumps(message).encode() + b"\n")
+        self.writer.write(json.dumps(message, default=_item).encode() + b"\n")
 
     async def ask(self, number: int, text: str | None) -> Any:
         if number in self.asked:
@@ -112,10 +112,17 @@ class Host:
     async def run(self, task: dict[str, Any], client: Client) -> dict[str, Any]:
         try:
             said = {"result": await self.agent(task, client)}
-            json.dumps(said)
+            json.dumps(said, default=_item)
         except (Exception, SystemExit) as error:  # SystemExit would end the whole process
             return {"error": f"{type(error).__name__}: {error}"}
         return said
+
+
+def _item(value: Any) -> Any:
+    """Return the number in an array or tensor of one item, for `json.dumps`."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 def load(file: str, name: str) -> Any:

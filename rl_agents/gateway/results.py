@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
+from rl_agents.errors import finite_metrics, only_item
+
 
 @dataclass(frozen=True, slots=True)
 class AgentResult:
@@ -41,7 +43,8 @@ def read_result(data: Any) -> AgentResult:
     Raises:
         ValueError: the problem.
     """
-    if isinstance(data, Real) or not isinstance(data, Mapping):
+    data = only_item(data)
+    if not isinstance(data, Mapping):
         return AgentResult(_number(data, "the result"))
     reward, success, evidence = data.get("reward"), data.get("success"), data.get("evidence")
     metrics = data.get("metrics") or {}
@@ -51,7 +54,7 @@ def read_result(data: Any) -> AgentResult:
         reward=None if reward is None else _number(reward, "reward"),
         success=None if success is None else _flag(success, "success"),
         truncated=_flag(data.get("truncated", False), "truncated"),
-        metrics={str(name): _number(value, f"metrics.{name}") for name, value in metrics.items()},
+        metrics=finite_metrics(metrics, "the agent's result"),
         references=_texts(data.get("references") or [], "references"),
         points=_texts(data.get("points") or [], "points"),
         evidence=None if evidence is None else _texts(evidence, "evidence"),
@@ -75,7 +78,8 @@ def shown(value: Any) -> str:
 
 def _number(value: Any, name: str) -> float:
     try:
-        number = float(value) if isinstance(value, Real) else math.nan
+        item = only_item(value)
+        number = float(item) if isinstance(item, Real) else math.nan
     except (OverflowError, ValueError):
         number = math.nan
     if not math.isfinite(number):
@@ -84,9 +88,10 @@ def _number(value: Any, name: str) -> float:
 
 
 def _flag(value: Any, name: str) -> bool:
-    if not isinstance(value, bool) and type(value).__name__ not in ("bool", "bool_"):
+    item = only_item(value)
+    if not isinstance(item, bool):
         raise ValueError(f"{name} is {shown(value)}, not true or false")
-    return bool(value)
+    return item
 
 
 def _texts(value: Any, name: str) -> list[str]:

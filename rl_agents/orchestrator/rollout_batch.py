@@ -21,7 +21,6 @@ from rl_agents.data.step_table import step_spans
 from rl_agents.data.tasks import DEMONSTRATION, SELECTION, item_at, stream_seed, training_specs
 from rl_agents.data.trajectory import Trajectory, step_metrics
 from rl_agents.envs.spec import CUT
-from rl_agents.errors import EpisodesFail
 from rl_agents.orchestrator.collector import Collected, Collector
 from rl_agents.rewards.base import Reward
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
@@ -137,7 +136,8 @@ class Episodes:
             rounds.append(more(played, missing))
             usable = [t for t in played if not t.failed]
             if self.recipe.select is not None and not usable:  # nothing to choose from, in any further round
-                raise EpisodesFail(FailedEpisodes.of(played).sentence())
+                failed = FailedEpisodes.of(played)
+                raise failed.error(failed.sentence())
             selected = select(self.recipe, usable, self.settings, rng)
             missing = selected.missing
             if not missing:

@@ -10,7 +10,6 @@ from typing import Any
 from rl_agents.config import Settings
 from rl_agents.data.failures import FailedEpisodes
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.errors import EpisodesFail
 from rl_agents.installation import called
 from rl_agents.reporting.statistics import few_tasks
 
@@ -98,13 +97,14 @@ class EpisodeWatch:
         """Return the warnings for an iteration's episodes."""
         failed = FailedEpisodes.of(episodes)
         self._recent.append(failed)
-        return self._failures("episodes", failed) + self._cautions(episodes, record)
+        ends = self._too_many(sum(self._recent, FailedEpisodes()))  # `check_training` will say it
+        return ([] if ends else self._failures("episodes", failed)) + self._cautions(episodes, record)
 
     def after_evaluation(self, episodes: Sequence[Trajectory]) -> list[str]:
         """Return the warnings for an evaluation's failed episodes and few tasks."""
-        few = few_tasks(len(episodes), len({t.task_id for t in episodes}))
+        failed, few = FailedEpisodes.of(episodes), few_tasks(len(episodes), len({t.task_id for t in episodes}))
         lines = [few] * self._is_news("few tasks", float(bool(few)), 0.0)
-        return self._failures("evaluation episodes", FailedEpisodes.of(episodes)) + lines
+        return ([] if self._too_many(failed) else self._failures("evaluation episodes", failed)) + lines
 
     def of_policy(self, episodes: Sequence[Trajectory]) -> list[str]:
         """Return the warnings for an evaluation outside of training."""
@@ -123,10 +123,14 @@ class EpisodeWatch:
         self._check("evaluation episodes", FailedEpisodes.of(episodes))
 
     def _check(self, what: str, failed: FailedEpisodes) -> None:
-        limit = self.settings.max_failed_share
+        if self._too_many(failed):
+            limit = self.settings.max_failed_share
+            raise failed.error(f"{failed.sentence(what)} (max_failed_share={limit:g})")
+
+    def _too_many(self, failed: FailedEpisodes) -> bool:
         # Errors of agents, such as parse errors, depend on the policy: they end a run only if all episodes fail.
-        if failed.share == 1.0 or failed.causes.total() - failed.agent_errors > limit * failed.total:
-            raise EpisodesFail(f"{failed.sentence(what)} (max_failed_share={limit:g})")
+        limit = self.settings.max_failed_share * failed.total
+        return failed.share == 1.0 or failed.causes.total() - failed.agent_errors > limit
 
     def _cautions(self, episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> list[str]:
         played, lines = [t for t in episodes if not t.failed], []

@@ -19,6 +19,7 @@ no advantage includes them.
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -35,6 +36,9 @@ from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.request_queue import Failures, gathered
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, TurnFacts, reasons
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue
+
+#: Characters of a traceback that are kept of an episode.
+MAX_TRACEBACK = 4000
 
 
 @dataclass(slots=True)
@@ -109,7 +113,7 @@ class Episode:
         options = {"task_id": self.spec.task_id}
         try:
             answer = await self.guard.call(self.env.reset, seed=self.spec.seed, options=options)
-            self.answer = read_reset(answer, self.player.limits.max_observation_characters)
+            self.answer = read_reset(answer, self.limits.max_observation_characters, self.env)
             self.dialogue = Dialogue.start(self.answer.observation, self.answer.chat)
             if self.answer.chat:
                 self.trajectory.facts["chat"] = json.loads(self.answer.chat)
@@ -135,7 +139,7 @@ class Episode:
                 self._record_outcome()
 
     def _fail(self, failure: EnvFailure) -> None:
-        self.trajectory.end_cause, self.trajectory.failed = str(failure), True
+        _fail(self.trajectory, failure)
         self._record_outcome()
 
     async def _turn(self, by_hand: str | None) -> None:
@@ -216,6 +220,12 @@ class Episode:
         trajectory.success = bool(trajectory.steps) and not trajectory.failed and won
 
 
+def _fail(trajectory: Trajectory, failure: EnvFailure) -> None:
+    trajectory.end_cause, trajectory.failed = str(failure), True
+    if isinstance(failure.__cause__, Exception):
+        trajectory.facts["traceback"] = "".join(traceback.format_exception(failure.__cause__))[-MAX_TRACEBACK:]
+
+
 def end_by_rule(trajectory: Trajectory, outcome: str, zero: bool) -> None:
     """End a trajectory that a truncation rule has cut; ``zero`` sets its return to 0."""
     fact = trajectory.facts["truncation"]
@@ -279,7 +289,7 @@ async def _play_pooled(
         env = await pool.take()
     except EnvFailure as failure:
         episode = Episode(spec, None, engine, context, limits)  # type: ignore[arg-type]
-        episode.trajectory.end_cause, episode.trajectory.failed = str(failure), True
+        _fail(episode.trajectory, failure)
         return episode
     guard = pool.guard(env, spec.task_id, spec.seed, limits.env_timeout_s)
     episode = Episode(spec, env, engine, context, limits, guard, recorder)

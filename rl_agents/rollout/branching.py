@@ -168,9 +168,9 @@ class Position:
         options = {"task_id": self.point.task_id}
         self.guard.generators.reset()
         longest = self.limits.max_observation_characters
-        answer = read_reset(await self.guard.call(env.reset, seed=self.point.seed, options=options), longest)
+        answer = read_reset(await self.guard.call(env.reset, seed=self.point.seed, options=options), longest, env)
         for action in self.point.actions:
-            answer = read_step(await self.guard.call(env.step, action), longest)
+            answer = read_step(await self.guard.call(env.step, action), longest, env)
         self.replayed_steps += len(self.point.actions)
         return answer
 

@@ -6,12 +6,13 @@ An environment may raise, hang or return invalid values. Each becomes an `EnvFai
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from numbers import Real
@@ -19,17 +20,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-import numpy as np
-
 from rl_agents.chat.template import chat_text, further_text
 from rl_agents.envs import coroutines
 from rl_agents.envs.spec import cut_text
-from rl_agents.errors import InputError, described
+from rl_agents.errors import InputError, defined_at, described, finite_metrics, only_item, place_of
 from rl_agents.queues import Deadline
 
 T = TypeVar("T")
-#: Types of numbers and flags; created once, because building a union takes as long as a check.
-NUMBERS, FLAGS = (float, int, Real, Decimal, np.bool_), (bool, np.bool_)
+#: Types of numbers; created once, because building a union takes as long as a check.
+NUMBERS = (float, int, Real, Decimal)
 #: Pauses between interruptions of code that swallows them, in turn, because the time of its `except` blocks varies.
 RELENTLESS_S = (2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4)
 #: Files that a call passes through before it reaches the environment.
@@ -164,51 +163,74 @@ def call_env(timeout_s: float, call: Callable[..., T], *args: Any, **kwargs: Any
         raise failure_of(call, error) from error
 
 
-def failure_of(call: Callable[..., Any], error: BaseException) -> EnvFailure:
+def failure_of(call: Callable[..., Any], error: BaseException, place: str = "") -> EnvFailure:
     if isinstance(error, CallTimeout):
-        return EnvFailure(f"env_timeout: {getattr(call, '__name__', 'call')}: {error}")
+        return EnvFailure(f"env_timeout: {getattr(call, '__name__', 'call')}: {error}{place or place_of(error)}")
     return EnvFailure(f"env_error: {described(error, OURS)}")
 
 
-def timed_out(call: Callable[..., Any], deadline: Deadline) -> EnvFailure:
+def timed_out(call: Callable[..., Any], deadline: Deadline, place: str = "") -> EnvFailure:
     """Return the failure of a call without an answer in time; its cause is a `CallTimeout`, as in the main thread."""
     error = over(deadline)
-    failure = failure_of(call, error)
+    failure = failure_of(call, error, place)
     failure.__cause__ = error
     return failure
 
 
-def read_reset(answer: Any, longest: int = 0) -> EnvReply:
+def read_reset(answer: Any, longest: int = 0, env: Any = None) -> EnvReply:
     """Check what ``reset`` returned.
 
     Args:
         longest: characters of an observation; see `cut_text`.
+        env: that returned it, for messages.
 
     Raises:
         EnvFailure: it is not ``(observation, info)`` as `rl_agents.envs.base` describes it.
     """
-    observation, info = _parts(answer, 2, "reset")
-    return _answer(observation, info, longest, chat=_chat(info))
+    with _named(place := _Place(env, "reset")):
+        observation, info = _parts(answer, 2, "reset")
+        return _answer(observation, info, longest, place, chat=_chat(info))
 
 
-def read_step(answer: Any, longest: int = 0) -> EnvReply:
-    """Check what ``step`` returned; ``longest`` as for `read_reset`.
+def read_step(answer: Any, longest: int = 0, env: Any = None) -> EnvReply:
+    """Check what ``step`` returned; the arguments are those of `read_reset`.
 
     Raises:
         EnvFailure: it is not ``(observation, reward, terminated, truncated, info)``.
     """
-    observation, reward, terminated, truncated, info = _parts(answer, 5, "step")
-    return _answer(
-        observation, info, longest,
-        reward=_number(reward, "reward"),
-        terminated=_flag(terminated, "terminated"),
-        truncated=_flag(truncated, "truncated"),
-        chat=_chat(info) if isinstance(info, Mapping) and info.get("new_dialogue") else "",
-        further=_further(info, longest),
-    )  # fmt: skip
+    with _named(place := _Place(env, "step")):
+        observation, reward, terminated, truncated, info = _parts(answer, 5, "step")
+        return _answer(
+            observation, info, longest, place,
+            reward=_number(reward, "reward"),
+            terminated=_flag(terminated, "terminated"),
+            truncated=_flag(truncated, "truncated"),
+            chat=_chat(info) if isinstance(info, Mapping) and info.get("new_dialogue") else "",
+            further=_further(info, longest),
+        )  # fmt: skip
 
 
-def _answer(observation: Any, info: Any, longest: int, **outcome: Any) -> EnvReply:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A method of an environment; as text `` (file.py:12)``, empty if the environment is not known."""
+
+    env: Any
+    method: str
+
+    def __str__(self) -> str:
+        return defined_at(getattr(type(getattr(self.env, "unwrapped", self.env)), self.method, None))
+
+
+@contextlib.contextmanager
+def _named(place: _Place) -> Iterator[None]:
+    """Add the place to the failures of the block."""
+    try:
+        yield
+    except EnvFailure as failure:
+        raise EnvFailure(f"{failure}{place}") from None
+
+
+def _answer(observation: Any, info: Any, longest: int, place: _Place, **outcome: Any) -> EnvReply:
     observation = _text(observation, "observation")
     if not isinstance(info, Mapping):
         raise EnvFailure(f"env_garbage: info is {_shown(info)}, not a dict")
@@ -220,7 +242,7 @@ def _answer(observation: Any, info: Any, longest: int, **outcome: Any) -> EnvRep
         anchor=_text(info.get("anchor", observation), "info['anchor']"),
         valid=_flag(info.get("valid", True), "info['valid']"),
         success=None if success is None else _flag(success, "info['success']"),
-        metrics={str(k): float(v) for k, v in metrics.items() if isinstance(v, NUMBERS) and math.isfinite(v)},
+        metrics=finite_metrics(metrics, f"environment{place}") if metrics else {},
         progress=None if progress is None else _flag(progress, "info['progress']"),
         query=_text(info.get("query", ""), "info['query']"),
         references=_texts(info.get("references", ()), "info['references']"),
@@ -293,8 +315,9 @@ def _text(value: Any, name: str) -> str:
 
 
 def _number(value: Any, name: str) -> float:
+    item = only_item(value)
     try:
-        number = float(value) if isinstance(value, NUMBERS) else math.nan
+        number = float(item) if isinstance(item, NUMBERS) else math.nan
     except (OverflowError, ValueError):
         number = math.inf
     if not math.isfinite(number):
@@ -303,9 +326,10 @@ def _number(value: Any, name: str) -> float:
 
 
 def _flag(value: Any, name: str) -> bool:
-    if not isinstance(value, FLAGS):
+    item = only_item(value)
+    if not isinstance(item, bool):
         raise EnvFailure(f"env_garbage: {name} is {_shown(value)}, not a bool")
-    return bool(value)
+    return item
 
 
 def _shown(value: Any) -> str:

@@ -1,13 +1,9 @@
-"""The environments of a runner: idle ones are reused, and their number is limited.
-
-Where they are called is declared (`rl_agents.rollout.env_worker`). Measured times only produce a warning.
-"""
+"""The environments of a runner: idle ones are reused, and their number is limited."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Literal
 
 from rl_agents.config import Settings
 from rl_agents.envs.base import TextEnv, env_spec
@@ -24,11 +20,8 @@ from rl_agents.rollout.env_worker import (
 )
 from rl_agents.rollout.prompting import env_factory
 
-Mode = Literal["inline", "thread"]
 #: Default maximum of concurrent environments; 0: no limit.
-MOST: dict[Mode, int] = {"inline": 0, "thread": 256}
-#: Mean seconds of an inline call above which a line warns, and the total of all calls before that.
-LONG_S, ENOUGH_S = 0.01, 1.0
+MOST: dict[Blocking, int] = {"inline": 0, "thread": 256}
 #: The task under which `TaskWatch` counts environments that hang while they are created.
 START = ""
 
@@ -61,27 +54,21 @@ class EnvPool:
     """Reuses idle environments, and creates new ones if none is idle.
 
     Args:
-        blocking: where environments are called; ``auto``: not declared, so inline, with a warning about long calls.
+        mode: where environments are called (`rl_agents.rollout.env_worker`).
         concurrency: maximum concurrent environments; 0: `MOST`.
-        name: of the environment, for messages.
         start_timeout_s: maximum seconds for creating an environment; 0: no limit.
     """
 
     def __init__(
-        self, make_env: EnvFactory, blocking: Blocking = "inline", concurrency: int = 0, name: str = "",
-        start_timeout_s: float = 0.0,
-    ) -> None:  # fmt: skip
-        self._make_env, self._name = make_env, name
+        self, make_env: EnvFactory, mode: Blocking = "inline", concurrency: int = 0, start_timeout_s: float = 0.0
+    ) -> None:
+        self._make_env, self.mode = make_env, mode
         self._start_timeout_s = start_timeout_s
-        self.mode: Mode = "inline" if blocking == "auto" else blocking
         self.created = 0
         self.watch = TaskWatch()
         self._idle: list[TextEnv] = []
         self._hosts: dict[int, ThreadHost] = {}
         self._stuck: list[ThreadHost] = []
-        self._warns_slow = blocking == "auto"
-        #: Of inline calls, without the first one, which may load data.
-        self._calls, self._seconds = -1, 0.0
         self._places = Places(concurrency or MOST[self.mode])
 
     @property
@@ -111,7 +98,7 @@ class EnvPool:
         return envs
 
     def guard(self, env: TextEnv, task_id: str, seed: int, timeout_s: float) -> EnvGuard:
-        return EnvGuard(task_id, seed, timeout_s, self.watch, self._hosts.get(id(env)), self._took)
+        return EnvGuard(task_id, seed, timeout_s, self.watch, self._hosts.get(id(env)))
 
     def give_back(self, env: TextEnv) -> None:
         """Keep the environment of an episode that ended cleanly, or was stopped."""
@@ -184,20 +171,6 @@ class EnvPool:
         """Remember a host that was abandoned in a call."""
         self._stuck = [*(each for each in self._stuck if each.alive), host]
 
-    def _took(self, seconds: float) -> None:
-        """Note the time of an inline call; warn once if long calls block other episodes."""
-        self._calls += 1
-        self._seconds += seconds if self._calls else 0.0
-        if self._warns_slow and self._seconds > max(ENOUGH_S, LONG_S * self._calls):
-            self._warns_slow = False
-            mean = self._seconds / self._calls
-            print(
-                f"environment {self._name}: a call takes {mean * 1e3:.0f} ms and blocks all other episodes of the "
-                'runner; declare blocking = "thread" if it waits, or set env_blocking=thread '
-                "(docs/environments/gymnasium.md)",
-                flush=True,
-            )
-
 
 def env_pool(settings: Settings) -> EnvPool:
     """Return the pool of a run's environments.
@@ -207,7 +180,6 @@ def env_pool(settings: Settings) -> EnvPool:
     """
     spec = env_spec(settings.env)
     blocking = spec.blocking if settings.env_blocking == "auto" else settings.env_blocking
-    if blocking not in ("auto", *MOST):
+    if blocking not in MOST:
         raise InputError(f"environment {spec.name}: blocking={blocking!a}: must be one of {', '.join(MOST)}")
-    make, most = env_factory(settings), settings.env_concurrency
-    return EnvPool(make, blocking, most, settings.env, settings.env_start_timeout_s)
+    return EnvPool(env_factory(settings), blocking, settings.env_concurrency, settings.env_start_timeout_s)

@@ -1,8 +1,7 @@
 """Where an episode's environment is called: in the runner's loop or in a thread.
 
-The environment or the key ``env_blocking`` declares it (`rl_agents.envs.spec.EnvSpec.blocking`). Nothing is measured,
-so that a run behaves the same each time. `EnvGuard` wraps every call of an episode. It enforces the time limit, and
-refuses tasks that are known to hang (`TaskWatch`).
+The environment or the key ``env_blocking`` declares it (`rl_agents.envs.spec.EnvSpec.blocking`). `EnvGuard` wraps
+every call of an episode. It enforces the time limit, and refuses tasks that are known to hang (`TaskWatch`).
 
 *inline*: calls are made one after the other in the runner's main thread. Each episode has its own state of Python's and
 numpy's global generators (`Generators`). Otherwise the numbers that one episode draws would depend on the others,
@@ -25,7 +24,6 @@ import os
 import queue
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -37,7 +35,7 @@ import numpy as np
 
 from rl_agents.envs.base import TextEnv
 from rl_agents.envs.coroutines import Pieces, over, within
-from rl_agents.errors import InputError
+from rl_agents.errors import InputError, place_in_thread, report_once
 from rl_agents.queues import Deadline, QueueWait, current
 from rl_agents.rollout.env_calls import (
     CallTimeout,
@@ -231,18 +229,16 @@ class EnvGuard:
 
     Args:
         host: the thread that calls the environment; None: it is called in this thread.
-        took: receives the seconds of every call that is made in this thread.
 
     Attributes:
         generators: the episode's; without effect in a thread.
     """
 
     def __init__(
-        self, task_id: str, seed: int, timeout_s: float, watch: TaskWatch | None = None, host: ThreadHost | None = None,
-        took: Callable[[float], None] | None = None,
-    ) -> None:  # fmt: skip
+        self, task_id: str, seed: int, timeout_s: float, watch: TaskWatch | None = None, host: ThreadHost | None = None
+    ) -> None:
         self.task_id, self.timeout_s, self.watch = task_id, timeout_s, watch or TaskWatch()
-        self.host, self._took = host, took
+        self.host = host
         self.generators = Generators(seed)
 
     async def call(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -267,12 +263,9 @@ class EnvGuard:
         if self.host is not None:
             with self.watch.noted(self.task_id):
                 return await self.host.call(0 if debugger_active() else self.timeout_s, call, *args, **kwargs)
-        started = time.perf_counter()
         answer = self._here(call_env, call, *args, **kwargs)
         if type(answer) is not tuple and isinstance(answer, Awaitable):
             return await self._awaited(call, answer)
-        if self._took is not None:
-            self._took(time.perf_counter() - started)
         return answer
 
     def _here(self, limited: Callable[..., Any], call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -371,9 +364,10 @@ class ThreadHost:
         finally:
             late = job.answer.cancel()
             if late:
+                place = place_in_thread(self._thread.ident)
                 self.abandon()
         if late:
-            raise timed_out(call, deadline)
+            raise timed_out(call, deadline, place)
         return job.answer.result()
 
     async def close(self) -> None:
@@ -429,6 +423,7 @@ class ThreadHost:
                     self._runner.close()
 
     def _answer(self, job: _Job) -> None:
+        before = _positions()
         try:
             self._calling = True
             with job.queue_wait.used():  # in the thread's own context, which keeps what the environment sets there
@@ -437,12 +432,22 @@ class ThreadHost:
             result, error = None, raised
         finally:
             self._calling = False
+        if _positions() != before:
+            report_once(
+                "an environment draws from the global generators of Python or numpy, which all threads share, so runs "
+                'cannot be repeated exactly: draw from self.np_random, or declare blocking = "inline"'
+            )
         job.deliver(result, error)
 
     def _close(self) -> None:
         env, self._env = self._env, None
         if env is not None:
             self._finished(env.close)
+
+
+def _positions() -> tuple[Any, Any]:
+    """Return what a draw from the global generators of Python and numpy changes."""
+    return random.getstate()[1][-1], np.random.get_bit_generator().state["state"].get("pos")  # type: ignore[attr-defined]
 
 
 async def _part_of(queue_wait: QueueWait | None, answer: Awaitable[Any]) -> Any:

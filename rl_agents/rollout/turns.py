@@ -163,7 +163,7 @@ class Player:
         Raises:
             EnvFailure: the environment raised, hung or returned invalid values.
         """
-        answer = read_step(await guard.call(env.step, step.action), self.limits.max_observation_characters)
+        answer = read_step(await guard.call(env.step, step.action), self.limits.max_observation_characters, env)
         step.reward, step.valid = answer.reward, answer.valid
         return answer
 

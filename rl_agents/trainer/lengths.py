@@ -164,7 +164,7 @@ async def _read(player: Player, env: TextEnv, guard: EnvGuard, ways: Sequence[Ch
 async def _play(player: Player, env: TextEnv, guard: EnvGuard, choose: Choose, grows: bool) -> _Reading:
     """Run a task and measure every prompt; a window's prompt also with long thoughts."""
     reply: Any = await guard.call(env.reset, seed=0, options={"task_id": guard.task_id})
-    answer = read_reset(reply, player.limits.max_observation_characters)
+    answer = read_reset(reply, player.limits.max_observation_characters, env)
     dialogue = thoughtful = Dialogue.start(answer.observation, answer.chat)
     prompt = await player.prompt(env, guard, dialogue)
     sizes, said, repeated, understood, turns = [len(prompt)], 0, 0.0, 0, 0
@@ -173,7 +173,7 @@ async def _play(player: Player, env: TextEnv, guard: EnvGuard, choose: Choose, g
     while (action := choose(turns, answer.observation, reply[-1])) is not None:
         step = player.step_by_hand(prompt, action, answer)
         reply = await guard.call(env.step, action)
-        answer = read_step(reply, player.limits.max_observation_characters)
+        answer = read_step(reply, player.limits.max_observation_characters, env)
         turns, understood = turns + 1, understood + answer.valid
         if answer.terminated or answer.truncated or answer.new_dialogue:
             break

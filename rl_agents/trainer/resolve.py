@@ -254,28 +254,14 @@ def _check_contradictions(settings: Settings, recipe: AlgorithmSpec) -> None:
         )
 
 
-def evaluation_cautions(settings: Settings) -> list[str]:
-    """Return warnings about the meaning of an evaluation's results, one line each.
-
-    Args:
-        settings: resolved.
-    """
-    if not settings.env.startswith(PREFIX) or settings.env_options.get("success_return") is not None:
-        return []
-    return [
-        f"{settings.env}: success is taken from its info, or if that is missing, from any return above 0; with "
-        "shaped rewards set env.success_return=R, the return of a solved task"
-    ]
-
-
 def cautions(settings: Settings) -> list[str]:
-    """Return warnings about a run, one line each; those about its evaluations come first.
+    """Return warnings about a run, one line each.
 
     Args:
         settings: resolved.
     """
-    recipe, found = ALGORITHMS[settings.algo], evaluation_cautions(settings)
-    found += off_policy_cautions(settings, recipe)
+    recipe = ALGORITHMS[settings.algo]
+    found = off_policy_cautions(settings, recipe)
     folder = None if settings.model == "starter" else find_folder(settings.model)
     if folder and (line := rate_caution(settings, model_shape(read_config(folder)))):
         found.append(line)

@@ -1,10 +1,13 @@
+import math
 import random
 
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
+from rl_agents import errors
 from rl_agents.envs.base import env_spec, make_env, read_env_options, task_ids
 from rl_agents.envs.gymnasium_adapter import ScriptedPlayer, TextAdapter, adapter_spec, options_of, task_seed
 from rl_agents.errors import InputError
@@ -182,7 +185,8 @@ class Told(gymnasium.Env):
         return "hi", {}
 
 
-def test_what_step_returns_is_read_as_it_is_or_refused(monkeypatch) -> None:
+def test_what_step_returns_is_read_as_it_is_or_refused(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(errors, "_reported", set())
     env = TextAdapter(Told(), options_of("Told-v0")())
     one = np.array([0.5]), np.array(True), None, {"success": np.array([1.0]), "admissible_actions": None}
     env.inner.answer = ("on", *one)
@@ -203,6 +207,16 @@ def test_what_step_returns_is_read_as_it_is_or_refused(monkeypatch) -> None:
             read_step(env.step("a"))
         with pytest.raises(InputError, match=r"Told\.step \(.*test_gymnasium_adapter\.py:\d+\) returned "):
             play("seed-0", random.Random(0), None)
+    numbers = {"a": torch.tensor(1.0), "b": np.float32(2.0), "c": np.array([3]), "d": math.inf, "e": None, "f": "4"}
+    flags = {"success": torch.tensor(True), "valid": np.bool_(False), "progress": torch.tensor(True)}
+    env.inner.answer = ("on", torch.tensor(0.5), torch.tensor(True), False, {"metrics": numbers, **flags})
+    capsys.readouterr()
+    replies = [read_step(env.step("a"), env=env) for _ in range(2)]
+    assert replies[0] == replies[1] and replies[0].metrics == {"a": 1.0, "b": 2.0, "c": 3.0}
+    assert (replies[0].reward, replies[0].success, replies[0].valid, replies[0].progress) == (0.5, True, False, True)
+    inf, text = capsys.readouterr().err.splitlines()
+    assert "(test_gymnasium_adapter.py:" in inf and "'d' is float inf, not a finite number" in inf
+    assert "metric 'f' is str '4'" in text
     env.inner.answer = ("on", 0, False, False, {"success": 0.3})
     with pytest.raises(EnvFailure, match=r"info\['success'\] is float 0\.3"):
         read_step(env.step("a"))

@@ -9,13 +9,13 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import gymnasium
 import pytest
 
-from rl_agents import plugins
+from rl_agents import errors, plugins
 from rl_agents.cli import main
 from rl_agents.envs.base import env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError
@@ -70,7 +70,8 @@ def test_the_example_as_printed(folder: Path, capsys: pytest.CaptureFixture[str]
     assert main([*sft, *few[:2], "minibatches=1", "iterations=2", "demonstrations=32"]) == 0
     small = [*few, "eval_episodes=4", "--local", "--iterations", "1"]
     assert main([*grpo, *small, "--output", "runs/NAME"]) == 0, capsys.readouterr().err
-    assert "env.success_return=R, the return of a solved task" in " ".join(capsys.readouterr().out.split())
+    output = capsys.readouterr()
+    assert not re.search(r"success_return|become text|Traceback", output.out + output.err), "nothing is wrong with it"
     assert main([*search, "search_steps=8", *small]) == 0, capsys.readouterr().err
     assert main([*evaluation, "--local", "--episodes", "4", "--seeds", "1"]) == 0
     assert json.loads((folder / "models/lock/rl_agents.json").read_text())["env"] == LOCK
@@ -198,6 +199,62 @@ def test_success_without_the_environments_word(folder: Path) -> None:
     env.reset(seed=0)
     env.step("1")
     assert env.step("no idea")[4]["success"] is False
+
+
+@pytest.fixture
+def reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[], list[str]]:
+    """Return the lines that were printed once since the last call."""
+    monkeypatch.setattr(errors, "_reported", set())
+    return lambda: [line for line in capsys.readouterr().err.splitlines() if line.startswith("[rl_agents] ")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "words"),
+    [
+        ("'on', 1.0, True, False, {'success': True}", {}, ""),
+        ("'on', 1.0, True, False, {}", {"success_return": 1.0}, ""),
+        ("'on', 1.0, False, False, {}", {}, "info has no 'success' at the end of an episode, so any return above 0"),
+        ("'on', 1.0, True, False, {}", {}, "info has no 'success' at the end of an episode, so any return above 0"),
+        (
+            "{'price': 3}, 1.0, True, False, {'success': True}", {},
+            "observations of type dict become text such as 'Observation: {'price': 3}'",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_adapter_assumes_is_said_once(folder: Path, reported, answer: str, options: dict, words: str) -> None:
+    write(folder, f"def step(self, action): return {answer}")
+    for _ in range(2):
+        env = make_env("gymnasium:mine:Mine", options)
+        for seed in range(2):
+            env.reset(seed=seed)
+            env.step("x")
+    lines = reported()
+    assert len(lines) == bool(words) and words in "".join(lines)
+
+
+@pytest.mark.rllib
+@pytest.mark.parametrize(("reward", "ends"), [("float('nan')", False), ("1 / 0", True)])
+def test_a_reward_that_cannot_be_used_ends_a_run_with_the_users_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], reward: str, ends: bool
+) -> None:
+    write(
+        folder,
+        "trained = False\n"
+        "def step(self, action):\n"
+        f"    return 'on', {reward} if Mine.trained else 1.0, True, False, {{'success': True}}\n"
+        "def demonstrate(self, observation, random): return 'go on'",
+    )
+    few = ["--set", "tasks_per_iteration=4", "group_size=4", "minibatches=1", "demonstrations=32", "env.train_tasks=4"]
+    assert main(["sft", "--env", "gymnasium:mine:Mine", "--output", "m", *few[:1], "iterations=1", *few[3:5]]) == 0
+    sys.modules["mine"].Mine.trained = True
+    flags = ["--algo", "grpo", "--env", "gymnasium:mine:Mine", *few[:4], "eval_episodes=0", "model=m", "--local"]
+    capsys.readouterr()
+    assert main([*flags, "--iterations", "3", "--output", "run"]) == 1
+    output = capsys.readouterr()
+    said, log = output.out + output.err, (folder / "run/error.log").read_text()
+    assert said.count("16 of 16 episodes failed") == 1 and re.search(r"\(mine\.py:1[23]\)", said)
+    assert "Resume" not in said and "mine.py" in log
+    assert ("return 'on', 1 / 0 if" in log) is ends
 
 
 @pytest.mark.parametrize("nothing", ["None", "b'door'"])

@@ -16,6 +16,7 @@ from rl_agents.envs.blackbox.agents import TaskWorld, load_agent
 from rl_agents.errors import InputError
 from rl_agents.gateway import agent_interpreter
 from rl_agents.gateway.process_supervisor import AgentEnd, Given
+from rl_agents.gateway.results import AgentResult
 
 
 def game(**task) -> dict:
@@ -67,6 +68,19 @@ def test_sessions_side_by_side_in_one_process_that_stays(agent_of):
     ends = play(agent, *(given(n, until=21) for n in range(20)))  # another event loop, the same process
     assert rewards(ends) == [70 + n for n in range(20)]
     assert len({end.result.metrics["process"] for end in ends + play(agent, given(until=1))}) == 1
+
+
+def test_numbers_of_a_library_are_numbers(agent_of):
+    agent = agent_of("""
+        import numpy as np
+        async def agent(task, client):
+            if task["id"] == "task-1":
+                return {1, 2}
+            return {"reward": np.array(0.5, "float32"), "success": np.bool_(True), "metrics": {"x": np.float32(2)}}
+    """)
+    ends = play(agent, given(), given(1))
+    assert ends[0].result == AgentResult(0.5, True, metrics={"x": 2.0})
+    assert ends[1].error == "TypeError: set is not JSON"
 
 
 def test_the_world_is_played_on_this_side_and_gives_the_result(agent_of):

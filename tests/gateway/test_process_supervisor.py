@@ -11,9 +11,12 @@ import textwrap
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
+import torch
 
+from rl_agents import errors
 from rl_agents.errors import InputError
 from rl_agents.gateway.process_supervisor import CHILD, AgentEnd, CommandAgent, FunctionAgent, Given
 from rl_agents.gateway.results import AgentResult, last_result, read_result
@@ -94,7 +97,7 @@ def test_the_gateway_is_asked_without_a_proxy_and_sets_have_one_order(monkeypatc
     assert first.result.references[:2] == ["example.org,127.0.0.1,localhost"] * 2
 
 
-def test_last_result_counts():
+def test_last_result_counts(monkeypatch, capsys):
     end = run_code("""
         print('{"reward": 0.25}')
         print('{"reward": 0.5, "success": true, "metrics": {"em": 1}}')
@@ -104,9 +107,15 @@ def test_last_result_counts():
     """)
     assert end == AgentEnd(AgentResult(0.5, True, metrics={"em": 1.0}))
     assert last_result(b'{"reward": 3}\n{"reward": ' + b"[" * 200_000 + b"}\n") == {"reward": 3}
-    import numpy as np
-
     assert read_result({"reward": np.float32(0.5), "success": np.bool_(True)}) == AgentResult(0.5, True)
+    monkeypatch.setattr(errors, "_reported", set())
+    assert read_result(torch.tensor(0.0)) == AgentResult(0.0)
+    metrics = {"a": torch.tensor(1.0), "b": np.array(2), "c": float("inf")}
+    for _ in range(2):
+        found = read_result({"reward": torch.tensor([0.5]), "success": torch.tensor(True), "metrics": metrics})
+        assert found == AgentResult(0.5, True, metrics={"a": 1.0, "b": 2.0})
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("the agent's result: the metric 'c' is float inf, not a finite number; it is left out")
 
 
 def test_exit_code_matters_only_without_a_result_that_can_be_used():

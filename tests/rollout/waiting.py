@@ -87,18 +87,15 @@ class DrawingAwaiting(Awaiting):
         return random.random()
 
 
-class Slow(Waiting):
-    """Every call takes a tenth of a second; tells how many were made at once."""
+class Together(Waiting):
+    """A step returns when 64 environments are in one."""
 
-    lock, inside, most = threading.Lock(), 0, 0
+    longest_s = 0.0
+    barrier = threading.Barrier(64)
 
-    def wait(self) -> None:
-        with Slow.lock:
-            Slow.inside += 1
-            Slow.most = max(Slow.most, Slow.inside)
-        time.sleep(0.1)
-        with Slow.lock:
-            Slow.inside -= 1
+    def step(self, action: str) -> Step:
+        self.barrier.wait()
+        return super().step(action)
 
 
 class Unsteady(Waiting):
@@ -125,6 +122,12 @@ class Declared(Waiting):
 
     def drawn(self) -> float:
         return float(threading.get_ident())
+
+
+class DeclaredInline(Waiting):
+    """Calls that are over at once."""
+
+    blocking = "inline"
 
 
 class Misdeclared(Waiting):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from rl_agents.gateway.results import AgentResult, read_result
 from rl_agents.plugins import Entry, own_module, register
 
 #: Entries of an environment's ``info`` that an agent's result has, too.
-PASSED_ON = ("success", "references", "points", "evidence")
+PASSED_ON = ("success", "metrics", "references", "points", "evidence")
 
 
 class TaskWorld:
@@ -57,9 +56,8 @@ class TaskWorld:
     def result(self) -> AgentResult | None:
         if self._env is None:
             return None
-        metrics = {k: v for k, v in self._info.get("metrics", {}).items() if isinstance(v, Real)}
         known = {name: self._info[name] for name in PASSED_ON if name in self._info}
-        return read_result({**known, "reward": self._reward, "truncated": self._truncated, "metrics": metrics})
+        return read_result({**known, "reward": self._reward, "truncated": self._truncated})
 
     def _reset(self) -> str:
         if self._env is not None:
