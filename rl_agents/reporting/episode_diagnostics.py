@@ -102,9 +102,9 @@ class EpisodeWatch:
 
     def after_evaluation(self, episodes: Sequence[Trajectory]) -> list[str]:
         """Return the warnings for an evaluation's failed episodes and few tasks."""
-        failed, few = FailedEpisodes.of(episodes), few_tasks(len(episodes), len({t.task_id for t in episodes}))
+        few = few_tasks(len(episodes), len({t.task_id for t in episodes}))
         lines = [few] * self._is_news("few tasks", float(bool(few)), 0.0)
-        return ([] if self._too_many(failed) else self._failures("evaluation episodes", failed)) + lines
+        return self._failures("evaluation episodes", FailedEpisodes.of(episodes)) + lines
 
     def of_policy(self, episodes: Sequence[Trajectory]) -> list[str]:
         """Return the warnings for an evaluation outside of training."""

@@ -263,8 +263,8 @@ class TrainLoop:
             )
         self._write_trajectories(self._completed, trajectories, evaluation=True)
         self._trackers.episodes(self._completed, readable(f"Iteration {self._completed}, evaluation", trajectories))
-        self._say(self._watch.after_evaluation(trajectories))
         self._watch.check_evaluation(trajectories)
+        self._say(self._watch.after_evaluation(trajectories))
         return {**evaluation_metrics(trajectories), "timing_s/eval": time.monotonic() - started}
 
     def _evaluated(self, iteration: int) -> bool:
