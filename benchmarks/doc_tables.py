@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks import grid
+from benchmarks import gpu_memory, grid
 from benchmarks.equal_steps import at_budget, unique_states
 from benchmarks.experiments import right, silent, truncated, turns, updates
 from benchmarks.grid import Column, Run, mean_of, text
@@ -126,6 +126,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     **MODELS,
     "env runners": env_runners,
     "every environment": everywhere,
+    "gpu memory": gpu_memory.fits,
+    "host memory": gpu_memory.host,
     "family": Table(GROUPS, {"family": ()}),
     "vspo": Table((*GROUPS, "updates to 0.70"), {"vspo": ()}),
     "prs": Table(GROUPS, {"prs": ()}),

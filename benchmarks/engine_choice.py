@@ -32,6 +32,7 @@ from rl_agents.data.tasks import training_specs
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.envs.base import starter_spec, task_ids
 from rl_agents.envs.small_model import small_qwen3
+from rl_agents.inference.engine_group import stored
 from rl_agents.inference.weights import pack
 from rl_agents.orchestrator.env_runner_handles import runners_of
 from rl_agents.orchestrator.rollout_workers import RolloutWorkers
@@ -80,7 +81,7 @@ class Rollouts:
         self._runners, group = runners_of(self.workers.env_runners), self.workers.engine_group
         self._engines = group.handles() if group else []
         files = sorted(Path(config.model_dir).glob("*.safetensors"))
-        self._weights = ray.put(pack({name: tensor for file in files for name, tensor in load_file(file).items()}))
+        self._weights = stored(pack({name: tensor for file in files for name, tensor in load_file(file).items()}))
 
     def play(self, number: int) -> Round:
         """Run round ``number`` with new tasks, and with weights that caches take for new."""

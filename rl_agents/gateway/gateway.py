@@ -33,6 +33,7 @@ from rl_agents.inference.base import (
     EngineError,
     Extras,
     Likeliest,
+    RequestRefused,
     Sampling,
     check_completion,
     least_room,
@@ -438,6 +439,8 @@ def _problem(error: BaseException, limits: GatewayLimits) -> ApiError:
         return ApiError(410, "the session was closed while this call was running", "session_closed")
     if isinstance(error, TimeoutError):
         return ApiError(504, f"no answer within {limits.request_timeout_s:g} seconds", "timeout")
+    if isinstance(error, RequestRefused):
+        return bad_request(str(error), code="unsupported_value")
     if isinstance(error, EngineError):
         return ApiError(503, f"the model cannot answer: {error}", "engine_error")
     return ApiError(500, f"the answer could not be recorded: {type(error).__name__}: {error}", "internal_error")

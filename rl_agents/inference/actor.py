@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rl_agents.inference.base import Completion, EngineError, EngineSettings, Sampling
+from rl_agents.inference.base import Completion, EngineError, EngineSettings, RequestRefused, Sampling
 from rl_agents.inference.weight_update_gate import OverlapClock
 
 #: A request on the wire: its id (unique within a client), prompt tokens, sampling.
 Request = tuple[int, list[int], Sampling]
-#: A reply on the wire: the request's id, and the completion or the error's text.
-Reply = tuple[int, "Completion | str"]
+#: A reply on the wire: the request's id, and the completion or the error.
+Reply = tuple[int, Completion | EngineError]
 #: The result of an exchange: replies, and the seconds for which the engine has held back calls for new weights so far.
 Answer = tuple[list[Reply], float]
 
@@ -117,8 +117,8 @@ class EngineActor:
         client.last_seen = time.monotonic()
         return replies, self._held_s()
 
-    async def sync_packed(self, packed: Any, version: int) -> int:
-        """Replace the weights by ``packed`` (a `PackedWeights`); return ``version``.
+    async def sync_packed(self, version: int, *packed: Any) -> int:
+        """Replace the weights by ``packed`` (all `PackedWeights`, which Ray fetches first); return ``version``.
 
         Raises:
             EngineError: the weights do not fit the model.
@@ -161,14 +161,15 @@ class EngineActor:
         self._engine.close()
 
     async def _generate(self, client: _Client, request_id: int, prompt_ids: list[int], sampling: Sampling) -> None:
-        reply: Completion | str
+        reply: Completion | EngineError
         self._busy.begin()
         try:
             if self._needs_weights:
                 raise EngineError(_NO_WEIGHTS)
             reply = await self._engine.generate(prompt_ids, sampling)
         except Exception as error:
-            reply = f"{self.name}: {error}"
+            kind = RequestRefused if isinstance(error, RequestRefused) else EngineError
+            reply = kind(f"{self.name}: {error}")
         finally:
             self._busy.end()
         client.add((request_id, reply))

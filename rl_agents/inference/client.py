@@ -7,17 +7,17 @@ import itertools
 import math
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ray.exceptions import RayTaskError
 
 from rl_agents.inference.actor import Answer, Request
-from rl_agents.inference.base import Completion, EngineError, Sampling
+from rl_agents.inference.base import Completion, EngineError, RequestRefused, Sampling
 
-#: Seconds for which an engine that died gets no requests, unless there is no other.
-COOLDOWN_S = 5.0
+#: Engines that a request may fail on: a prompt that ends their process must not reach all of them.
+MAX_ENGINES = 2
 #: Concurrent exchanges with one engine; the older one returns as soon as the newer one arrives.
 MAX_EXCHANGES = 2
 #: Engines that a caller uses at least, if there are so many.
@@ -42,7 +42,8 @@ class _Link:
     waiters: dict[int, _Waiter] = field(default_factory=dict)
     pump: asyncio.Task[None] | None = None
     work: asyncio.Event = field(default_factory=asyncio.Event)
-    cooldown_until: float = 0.0
+    #: It failed since `RemoteEngine.set_handles`, and gets no requests unless there is no other.
+    failed: bool = False
     #: Seconds for which the engine has held back calls for new weights, as last reported; None: not reported yet.
     held_s: float | None = None
 
@@ -68,39 +69,59 @@ class RemoteEngine:
     """Sends each request to the engine with the fewest outstanding ones, among those of `engines_of`."""
 
     def __init__(
-        self, handles: Sequence[Any], caller: str = "", timeout_s: float = 120.0, place: tuple[int, int] = (0, 1)
-    ) -> None:
+        self, handles: Sequence[Any], caller: str = "", timeout_s: float = 120.0, place: tuple[int, int] = (0, 1),
+        failed: Callable[[int, str], None] = lambda engine, event: None,
+    ) -> None:  # fmt: skip
         """Use the actors ``handles`` (`InferenceGroup.handles`).
 
         Args:
             caller: stable name of the env runner. When it returns after a crash, its earlier requests are dropped.
                 Empty: every instance is its own caller.
-            timeout_s: maximum wait for one completion, in seconds, without the time in which a sync held it back.
+            timeout_s: maximum wait for one engine's completion, in seconds, without the time in which a sync held it
+                back.
             place: number of this caller, and number of callers, which share out many engines.
+            failed: receives an engine's index and the event for each request that the engine failed in.
         """
         self._client_id = f"{caller or uuid.uuid4().hex}/{uuid.uuid4().hex}"
-        self._timeout_s, self._place = timeout_s, place
+        self._timeout_s, self._place, self._failed = timeout_s, place, failed
         self._ids = itertools.count()
         self._links: list[_Link] = []
         self.set_handles(handles)
 
     def set_handles(self, handles: Sequence[Any]) -> None:
-        """Use these actors from now on, for example after `InferenceGroup.restore` replaced one."""
+        """Use these actors from now on, after `InferenceGroup.restore` has brought those back that failed."""
         known = {link.handle: link for link in self._links}
         chosen = [(index, handles[index]) for index in engines_of(len(handles), *self._place)]
         self._links = [known.get(handle) or _Link(index, handle) for index, handle in chosen]
+        for link in self._links:
+            link.failed = False
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        """Sample a response to ``prompt_ids`` on one of the engines.
+        """Sample a response to ``prompt_ids``; a request that an engine fails in goes to another one, unchanged.
 
         Raises:
-            EngineError: the engine died, rejected the request, or did not answer within ``timeout_s``.
+            RequestRefused: the engine does not support the request; others would not either.
+            EngineError: `MAX_ENGINES`, or all, died, failed, or did not answer within ``timeout_s``.
         """
-        now = time.monotonic()
-        link = min(self._links, key=lambda link: (link.cooldown_until > now, len(link.waiters)))
+        tried: set[int] = set()
+        while True:
+            links = [link for link in self._links if link.index not in tried]
+            link = min(links, key=lambda link: (link.failed, len(link.waiters)))
+            try:
+                return await self._ask(link, prompt_ids, sampling)
+            except RequestRefused:
+                raise
+            except EngineError as error:
+                link.failed = True
+                self._failed(link.index, str(error))
+                tried.add(link.index)
+                if len(tried) == MAX_ENGINES or all(other.index in tried for other in self._links):
+                    raise
+
+    async def _ask(self, link: _Link, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         request_id = next(self._ids)
-        link.waiters[request_id] = _Waiter(future, now + self._timeout_s, link.held_s)
+        link.waiters[request_id] = _Waiter(future, time.monotonic() + self._timeout_s, link.held_s)
         link.inbox.append((request_id, list(prompt_ids), sampling))
         if link.pump is None or link.pump.done() or link.pump.get_loop() is not asyncio.get_running_loop():
             link.work = asyncio.Event()
@@ -132,7 +153,7 @@ class RemoteEngine:
             text = self._late(link) if isinstance(error, TimeoutError) else f"{link.name} {reason}"
             for request_id in list(link.waiters):
                 self._deliver(link, request_id, EngineError(text))
-            link.cooldown_until, link.place, link.held_s = time.monotonic() + COOLDOWN_S, "", None
+            link.place, link.held_s = "", None
         finally:
             for exchange in exchanges:
                 exchange.cancel()
@@ -151,9 +172,8 @@ class RemoteEngine:
             replies, held_s = exchange.result()
             link.hear(held_s)
             for request_id, reply in replies:
-                self._deliver(
-                    link, request_id, EngineError(f"{reply} [{link.name}]") if isinstance(reply, str) else reply
-                )
+                result = type(reply)(f"{reply} [{link.name}]") if isinstance(reply, EngineError) else reply
+                self._deliver(link, request_id, result)
         self._expire(link)
         if over:
             await asyncio.sleep(0)  # the answered coroutines' next requests share the next exchange

@@ -1,15 +1,15 @@
 """The engine actors of one run: start them, push weights, restore them after a crash, stop them.
 
-Weights travel through Ray's object store: each engine gets a reference to one copy. No wait for an engine exceeds a
-deadline. Engines that do not get the weights in time are reported by number, and `InferenceGroup.restore` sends them
-again.
+Weights travel through Ray's object store: each engine gets references to the buckets of one copy, and loads them when
+it has all. No wait for an engine exceeds a deadline. Engines that do not get the weights in time are reported by
+number, and `InferenceGroup.restore` sends them again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,8 @@ from rl_agents.inference.base import EngineError, EngineSettings
 from rl_agents.inference.client import brief
 from rl_agents.inference.weights import PackedWeights
 
+#: The buckets of all weights, or references to them.
+Packed = Sequence[PackedWeights | ray.ObjectRef]
 #: Seconds for one engine to start.
 START_S = 300.0
 #: Seconds that a healthy engine may take to answer a ping.
@@ -52,6 +54,11 @@ class Outcome:
     @property
     def lost(self) -> bool:
         return self.kind in ("dead", "late")
+
+
+def stored(packed: Packed) -> list[ray.ObjectRef]:
+    """Return references to the buckets in the object store."""
+    return [bucket if isinstance(bucket, ray.ObjectRef) else ray.put(bucket) for bucket in packed]
 
 
 def outcome_of(reference: Any) -> Outcome:
@@ -114,7 +121,7 @@ class InferenceGroup:
         self._num_gpus = num_gpus
         self._num_cpus = settings.threads if num_cpus is None else num_cpus
         self._resources = dict(resources or {})
-        self._last: tuple[Any, int] | None = None
+        self._last: tuple[Packed, int] | None = None
         self._hung: set[int] = set()
         self._actors = [self._create(index) for index in range(num_engines)]
         if wait:
@@ -133,11 +140,10 @@ class InferenceGroup:
         """Return the actors, for `RemoteEngine`. They change only when `restore` had to replace one."""
         return list(self._actors)
 
-    def sync(self, packed: PackedWeights | ray.ObjectRef, version: int, timeout_s: float = 120.0) -> None:
+    def sync(self, packed: Packed, version: int, timeout_s: float = 120.0) -> None:
         """Give all engines new weights.
 
         Args:
-            packed: the weights or a reference to them.
             timeout_s: for loading them; running calls have another `EngineSettings.switch_timeout_s` to end.
 
         Raises:
@@ -157,8 +163,11 @@ class InferenceGroup:
         calls = {index: handle.sleep.remote(level) for index, handle in enumerate(self.handles())}
         self._complain(await_all(calls, START_S), "sleep")
 
-    def restore(self) -> list[int]:
+    def restore(self, only: Collection[int] | None = None) -> list[int]:
         """Bring dead, hung and silently restarted engines back, with the last weights and version.
+
+        Args:
+            only: indices of engines to look at; None: all.
 
         Returns:
             The indices of the engines that were restored; call before every round of sampling, it is cheap.
@@ -167,8 +176,10 @@ class InferenceGroup:
             EngineError: an engine does not come back within `START_S`.
             LearnerLost: the last weights are gone with the learner that held them.
         """
-        states = [self._state(index, answer) for index, answer in enumerate(self._ask_all("health", PING_S))]
-        broken = [index for index, state in enumerate(states) if state != "ok"]
+        chosen = range(len(self._actors)) if only is None else sorted(only)
+        answers = zip(chosen, self._ask("health", PING_S, chosen), strict=True)
+        states = {index: self._state(index, answer) for index, answer in answers}
+        broken = [index for index, state in states.items() if state != "ok"]
         for index in broken:
             # Not while Ray restarts it already: a second kill then loses the actor's start for minutes.
             if states[index] == "stuck":
@@ -176,7 +187,7 @@ class InferenceGroup:
                     ray.kill(self._actors[index], no_restart=False)
         for index in broken:
             self._await_start(index)
-        self._hung.clear()
+        self._hung.difference_update(chosen)
         if broken and self._last is not None:
             problems = self._push(broken, START_S)
             self._check_weights(problems)
@@ -187,7 +198,7 @@ class InferenceGroup:
 
     def busy_seconds(self) -> dict[int, float]:
         """Return `EngineActor.busy_seconds` by engine, without engines that do not answer at once."""
-        found = self._ask_all("busy_seconds", FIGURE_S)
+        found = self._ask("busy_seconds", FIGURE_S, range(len(self._actors)))
         return {index: answer for index, answer in enumerate(found) if isinstance(answer, float)}
 
     def stop(self) -> None:
@@ -210,9 +221,9 @@ class InferenceGroup:
         settings = replace(self._settings, seed=self._settings.seed + index)
         return ray.remote(EngineActor).options(**options).remote(settings, f"engine {index}")
 
-    def _ask_all(self, method: str, timeout_s: float) -> list[Any]:
-        """Call a method of every engine; return each answer, the `RayError` of a failed call, or None if it is late."""
-        calls = [getattr(actor, method).remote() for actor in self._actors]
+    def _ask(self, method: str, timeout_s: float, engines: Iterable[int]) -> list[Any]:
+        """Call a method of engines; return each answer, the `RayError` of a failed call, or None if it is late."""
+        calls = [getattr(self._actors[engine], method).remote() for engine in engines]
         done = set(ray.wait(calls, num_returns=len(calls), timeout=timeout_s)[0])
         answers: list[Any] = []
         for call in calls:
@@ -241,9 +252,9 @@ class InferenceGroup:
         assert self._last is not None
         packed, version = self._last
         timeout_s += self._settings.switch_timeout_s if self._settings.weight_switch == "wait" else 0
-        reference = packed if isinstance(packed, ray.ObjectRef) else ray.put(packed)
-        self._last = (reference, version)
-        return await_all({i: self._actors[i].sync_packed.remote(reference, version) for i in indices}, timeout_s)
+        references = stored(packed)
+        self._last = (references, version)
+        return await_all({i: self._actors[i].sync_packed.remote(version, *references) for i in indices}, timeout_s)
 
     def _check_weights(self, problems: Mapping[int, Outcome]) -> None:
         """Check whether engines found the last weights gone, which are lost with the learner that exported them.

@@ -258,14 +258,14 @@ class TorchEngine:
         """Sample a response to ``prompt_ids``.
 
         Raises:
-            RequestRefused: the request has `Extras`.
-            EngineError: the prompt is empty or leaves no room for a response, or the model failed.
+            RequestRefused: the request has `Extras`, or its prompt is empty or leaves no room for a response.
+            EngineError: the model failed.
         """
         if sampling.extras is not None:
             raise RequestRefused("the torch engine supports none of these sampling options; use engine=vllm")
         room = self.max_model_len - len(prompt_ids)
         if not prompt_ids or room < 1 or sampling.max_tokens < 1:
-            raise EngineError(
+            raise RequestRefused(
                 f"torch engine: a prompt of {len(prompt_ids)} tokens and max_tokens={sampling.max_tokens} "
                 f"do not fit max_model_len={self.max_model_len}"
             )

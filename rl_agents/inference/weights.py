@@ -1,4 +1,4 @@
-"""Weights as one flat buffer, which travels through shared memory or a file without copies; and their names.
+"""Weights as flat buffers (buckets), which travel through shared memory or a file without copies; and their names.
 
 A model in memory may use other names than its checkpoint's files. transformers 5 holds the experts of a layer in one
 tensor, while files have one tensor for each expert and matrix. The learner exports the files' names, which vLLM reads.
@@ -8,7 +8,7 @@ The torch engine, whose model is transformers', joins the tensors again.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -19,6 +19,8 @@ import torch
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Weights
 
+#: Maximum bytes of a bucket; a larger tensor has its own.
+BUCKET_BYTES = 1 << 29
 #: Every tensor starts on this boundary (bytes), so that any dtype can be viewed in place.
 ALIGN = 64
 
@@ -37,7 +39,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class PackedWeights:
-    """All weights in one ``uint8`` buffer, and the index of its tensors."""
+    """A bucket: tensors in one ``uint8`` buffer, and their index."""
 
     buffer: np.ndarray
     index: tuple[Entry, ...]
@@ -71,9 +73,26 @@ def layout(weights: Mapping[str, torch.Tensor]) -> tuple[tuple[Entry, ...], int]
     return tuple(entries), offset
 
 
-def pack(weights: Weights) -> PackedWeights:
-    """Copy ``weights`` (any dtype, any device) into one new buffer."""
-    tensors = untied(weights)
+def pack(weights: Weights) -> list[PackedWeights]:
+    """Copy ``weights`` (any dtype, any device) into new buckets."""
+    return list(buckets(untied(weights).items()))
+
+
+def buckets(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[PackedWeights]:
+    """Copy tensors into buckets, one at a time, so that each can be freed before the next one is made."""
+    parts, size = dict[str, torch.Tensor](), 0
+    for name, tensor in tensors:
+        if parts and size + tensor.nbytes > BUCKET_BYTES:
+            yield _packed(parts)
+            parts, size = {}, 0
+        parts[name] = tensor.cpu()
+        size += tensor.nbytes
+        del tensor
+    if parts:
+        yield _packed(parts)
+
+
+def _packed(tensors: Mapping[str, torch.Tensor]) -> PackedWeights:
     index, nbytes = layout(tensors)
     buffer = np.empty(nbytes, dtype=np.uint8)
     write(tensors, index, buffer)
@@ -85,9 +104,9 @@ def write(weights: Mapping[str, torch.Tensor], index: tuple[Entry, ...], buffer:
         view.copy_(weights[name])
 
 
-def unpack(packed: PackedWeights) -> dict[str, torch.Tensor]:
-    """Return the tensors as views of the buffer; treat them as read-only."""
-    return views(packed.buffer, packed.index)
+def unpack(packed: Iterable[PackedWeights]) -> dict[str, torch.Tensor]:
+    """Return the tensors as views of the buckets; treat them as read-only."""
+    return {name: view for bucket in packed for name, view in views(bucket.buffer, bucket.index).items()}
 
 
 def views(buffer: np.ndarray, index: tuple[Entry, ...]) -> dict[str, torch.Tensor]:

@@ -72,6 +72,7 @@ def gathered(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str,
         full = full_tensor(tensor.detach())
         if keep:
             yield name, full
+        del full  # before the next one is gathered
 
 
 def full_state_dict(network: nn.Module) -> dict[str, torch.Tensor]:

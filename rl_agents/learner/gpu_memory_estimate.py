@@ -22,6 +22,7 @@ KNOWN: Mapping[str, ModelShape] = {
     "Qwen2.5-3B-Instruct": ModelShape(36, 2048, 11_008, 16, 2, 128, 151_936, 32_768, True),
     "Qwen2.5-7B-Instruct": ModelShape(28, 3584, 18_944, 28, 4, 128, 152_064, 32_768, False),
     "Qwen2.5-32B": ModelShape(64, 5120, 27_648, 40, 8, 128, 152_064, 131_072, False),
+    "Llama-3.3-70B-Instruct": ModelShape(80, 8192, 28_672, 64, 8, 128, 128_256, 131_072, False),
     "Qwen3-4B-Instruct-2507": ModelShape(36, 2560, 9728, 32, 8, 128, 151_936, 262_144, True),
     "Qwen3-14B": ModelShape(40, 5120, 17_408, 40, 8, 128, 151_936, 40_960, False),
     "Qwen3-30B-A3B-Thinking-2507": ModelShape(48, 2048, 128 * 768, 32, 4, 128, 151_936, 262_144, False),
@@ -34,15 +35,17 @@ class LearnerMemory:
 
     Attributes:
         state: weights, gradients and moments of policy and critic, and the reference; sharding divides it.
-        passing: gathered weights, activations and logits; sharding does not divide it.
+        passing: gathered weights and their gradients, activations and logits; sharding does not divide it.
+        sending: of weights on their way to engines, between two updates: one layer, or embedding or head.
     """
 
     state: float
     passing: float
+    sending: float
 
     @property
     def total(self) -> float:
-        return self.state + self.passing
+        return self.state + max(self.passing, self.sending)
 
 
 def learner_memory(settings: Settings, shape: ModelShape, learners: int, scored: int) -> LearnerMemory:
@@ -52,17 +55,29 @@ def learner_memory(settings: Settings, shape: ModelShape, learners: int, scored:
         scored: sampled tokens of a micro-batch; logits of many tokens are computed in pieces.
     """
     parameters, width = shape.parameters, WIDTHS[settings.dtype]
-    trained = width * parameters if settings.lora_rank else 16 * parameters
+    trained = width * parameters + 16 * adapters(settings, shape) if settings.lora_rank else 16 * parameters
     critic = 16 * parameters if ALGORITHMS[settings.algo].critic else 0
     reference = width * parameters if settings.kl_coef or settings.kl_in_reward_coef else 0
-    layer = (parameters - shape.vocabulary * shape.hidden) / shape.layers
-    gathered = width * (2 * layer + shape.vocabulary * shape.hidden) if learners > 1 else 0
+    table = shape.vocabulary * shape.hidden
+    tables = table if shape.tied else 2 * table
+    layer = (parameters - tables) / shape.layers
+    gathered = width * (2 * layer + tables) if learners > 1 else 0
+    # Gradients of what is gathered, and their float32 copy for the sum; those of the tables come last.
+    summed = 0 if learners == 1 or settings.lora_rank else width + 4
     tokens = micro_batch(settings)
     inner = width * tokens * (8 * shape.hidden + 3 * active_feed_forward(shape))
     kept = width * tokens * kept_by_layer(settings, shape) * shape.layers
     activations = kept + inner if settings.activation_checkpointing != "none" else kept + inner * shape.layers
     logits = min((width + 12) * scored * shape.vocabulary, LOGITS_AT_ONCE)
-    return LearnerMemory((trained + critic + reference) / learners / GB, (gathered + activations + logits) / GB)
+    passing = gathered + max(activations + logits + summed * layer, summed * tables)
+    state = (trained + critic + reference) / learners
+    return LearnerMemory(state / GB, passing / GB, width * max(layer, table) / GB)
+
+
+def adapters(settings: Settings, shape: ModelShape) -> int:
+    """Return the parameters of adapters on all matrices of the layers."""
+    attention = 2 * shape.head_dim * (shape.heads + shape.kv_heads)
+    return settings.lora_rank * shape.layers * (7 * shape.hidden + attention + 3 * shape.feed_forward)
 
 
 def kept_by_layer(settings: Settings, shape: ModelShape) -> int:

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
 from rl_agents.config import Settings
 from rl_agents.data.samples import FloatArray, Row
 from rl_agents.inference.hub import HUB_NAME
-from rl_agents.inference.weights import PackedWeights, pack
+from rl_agents.inference.weights import PackedWeights, buckets
 from rl_agents.learner.batching import PADDED, SHARED, Layout, collate, laid_out, pad_weights
 from rl_agents.learner.fsdp import (
     full_state_dict,
@@ -307,13 +307,14 @@ class AgentLearner(TorchLearner):
     def policy(self) -> CausalLMModule:
         return self.module[POLICY]  # type: ignore[no-any-return]
 
-    def export_weights(self) -> PackedWeights:
-        """Return the policy's weights for engines: Hugging Face names, LoRA merged."""
-        return pack(dict(gathered(self.policy.merged_weights())))
+    def export_weights(self) -> Iterator[PackedWeights]:
+        """Yield the policy's weights for engines: Hugging Face names, LoRA merged; one tensor at a time is gathered."""
+        return buckets(gathered(self.policy.merged_weights()))
 
     def save_hf(self, folder: Path) -> None:
         """Write the policy in Hugging Face layout, and LoRA's adapters next to it in peft's layout (``adapter``)."""
-        source, weights = self.policy.model_config["model_dir"], dict(gathered(self.policy.merged_weights()))
+        source = self.policy.model_config["model_dir"]
+        weights = {name: full.cpu() for name, full in gathered(self.policy.merged_weights())}
         if is_rank_zero():
             save_hf_folder(folder, weights, source)
         if self.settings.lora_rank:
@@ -327,12 +328,9 @@ def hand_back_memory() -> None:
 
 
 def _sum_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:
-    """Add up gradients over learners in one collective; a learner without rows contributes zeros."""
+    """Add up gradients over learners, in place; a learner without rows contributes zeros."""
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    flat = torch._utils._flatten_dense_tensors(gradients)
-    dist.all_reduce(flat)
-    for gradient, summed in zip(gradients, torch._utils._unflatten_dense_tensors(flat, gradients), strict=True):
-        gradient.copy_(summed)
+    for pending in [dist.all_reduce(parameter.grad, async_op=True) for parameter in parameters]:
+        pending.wait()

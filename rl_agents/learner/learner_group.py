@@ -123,11 +123,11 @@ class AgentLearnerGroup(LearnerGroup):
         return bool(self.config.agent.prefix_sharing)
 
     def export_weights(self) -> Any:
-        """Return the policy's packed weights, or a reference to them in the object store (remote learners)."""
+        """Return the buckets of the policy's weights, or references to them in the object store (remote learners)."""
         if self.is_local:
-            return self._learner.export_weights()
-        # The learner stores them itself and passes the reference in a list, so that the driver copies nothing.
-        return self._ask_first(_put_weights, "exporting weights")[0]
+            return list(self._learner.export_weights())
+        # The learner stores each bucket itself, so that the driver copies nothing.
+        return self._ask_first(_put_weights, "exporting weights")
 
     def full_state(self) -> dict[str, Any]:
         if self.is_local:
@@ -201,4 +201,4 @@ def _set_state(learner: Any, reference: list[Any]) -> None:
 
 
 def _put_weights(learner: Any) -> list[Any]:
-    return [ray.put(learner.export_weights())]
+    return [ray.put(bucket) for bucket in learner.export_weights()]

@@ -132,18 +132,20 @@ class CausalLMModule(Network):
 
         config: Any = self.lm.config
         tied = set(getattr(self.lm, "_tied_weights_keys", None) or ()) if config.tie_word_embeddings else set()
-        deltas = dict(_deltas(self.lm))
+        adapted = dict(_adapted(self.lm))
         for name, tensor in self.lm.state_dict().items():
             if "lora_" in name:
                 continue
             plain = _plain_name(name)
             if plain in tied:
                 continue
-            delta = deltas.get(plain)
-            merged = (tensor if delta is None else dithered(tensor + delta, self.dtype)).detach().to(self.dtype)
+            if plain in adapted:  # its addition is as large as the weight: one at a time
+                tensor = dithered(tensor + adapted[plain].get_delta_weight("default"), self.dtype)
+            merged = tensor.detach().to(self.dtype)
             if plain in self.names.changed and isinstance(merged, DTensor):
                 merged = merged.full_tensor()
             yield from self.names.parts(plain, merged)
+            del merged
 
 
 class ValueModule(Network):
@@ -212,12 +214,12 @@ def _plain_name(name: str) -> str:
     return name.removeprefix("base_model.model.").replace(".base_layer", "")
 
 
-def _deltas(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the adapters' additions to weights, by plain name; experts' are separate tensors."""
+def _adapted(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Yield layers with adapters, by the plain name of the weight; experts' are separate tensors."""
     for name, module in model.named_modules():
         if hasattr(module, "get_delta_weight"):
             parameter = getattr(module, "parameter_name", "weight")
-            yield f"{_plain_name(name)}.{parameter}", module.get_delta_weight("default")
+            yield f"{_plain_name(name)}.{parameter}", module
 
 
 def _disable_dropout(model: nn.Module) -> None:

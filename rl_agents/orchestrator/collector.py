@@ -4,10 +4,10 @@
 in progress, which carries new batches there and finished ones back (`rl_agents.rollout.request_queue`). Some thread has
 to fetch all the time, because a runner's event loop runs only during an exchange.
 
-`FaultTolerance`: engines get the last weights again. A restarted env runner reports in which task's environment its
-predecessor died. It gets engines and recorder, and receives work again. While other runners are alive, the wait for a
-lost one is at most `COME_BACK_S`, because before lost jobs run again, it should be known whether a task kills its
-process.
+`FaultTolerance`: engines get the last weights again, at once if a runner reports that one failed. A restarted env
+runner reports in which task's environment its predecessor died. It gets engines and recorder, and receives work again.
+While other runners are alive, the wait for a lost one is at most `COME_BACK_S`, because before lost jobs run again, it
+should be known whether a task kills its process.
 
 `Collector.gather` submits all jobs and waits for all. Several threads may gather at once: the groups of a stream
 (`rl_agents.orchestrator.streaming_rollouts`), and an evaluation alongside them.
@@ -15,12 +15,13 @@ process.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import sys
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -88,12 +89,13 @@ class Exchanges:
         shared: work is submitted at any time, so that no exchange may last long.
     """
 
-    def __init__(self, runners: Runners, timeout_s: float) -> None:
+    def __init__(self, runners: Runners, timeout_s: float, engine_failed: Callable[[int, str], None]) -> None:
         """
         Args:
             timeout_s: a runner that has work and completes none of it for that long is replaced, in seconds.
+            engine_failed: receives the index of an engine actor that failed in a runner's requests, and the event.
         """
-        self.runners, self.timeout_s = runners, timeout_s
+        self.runners, self.timeout_s, self.engine_failed = runners, timeout_s, engine_failed
         self.shared, self.count = False, 0
         self._lost = False
         self._numbers = itertools.count()
@@ -217,7 +219,9 @@ class Exchanges:
             if isinstance(answer, str):
                 self._replace(runner, link, "failed with", f": {answer}")
                 return
-            link.sent, (answers, link.progress) = None, answer
+            link.sent, (answers, link.progress, failures) = None, answer
+            for engine, event in failures.items():
+                self.engine_failed(engine, event)
             for number, answer in answers.items():
                 if link.outstanding.pop(number, None) is not None:
                     self._answers[number] = answer
@@ -280,6 +284,8 @@ class FaultTolerance:
         self._missed: set[int] = set()
         #: When the last `restore` began.
         self._restored = -math.inf
+        #: Engines that failed in requests of runners and were not looked at yet.
+        self._failed: deque[tuple[int, str]] = deque()
 
     def connect(self) -> None:
         """Give every env runner the engines' handles and its recorder, before any work."""
@@ -306,17 +312,30 @@ class FaultTolerance:
                 self.welcome(1.0)
             events += self.overdue(COME_BACK_S if self.runners.ids() else RESTART_PATIENCE_S)
 
-    def restore_engines(self) -> None:
-        """Bring engines back with the last weights; give runners the handles of replaced ones."""
+    def engine_failed(self, engine: int, event: str) -> None:
+        """Bring an engine actor back at once, while runners continue with others (`restore_failed`)."""
+        self._failed.append((engine, event))
+        threading.Thread(target=self.restore_failed, name="restore-engines", daemon=True).start()
+
+    def restore_failed(self) -> None:
+        """Return when all engines that were reported are back; the next weights or rounds meet what does not come."""
+        with self.lock, contextlib.suppress(Exception):
+            failed = dict(self._failed.popleft() for _ in range(len(self._failed)))
+            for event in failed.values():
+                print(f"[rl_agents] {event}; restoring it", flush=True)
+            if failed:
+                self.restore_engines(failed)
+
+    def restore_engines(self, only: Collection[int] | None = None) -> None:
+        """Bring engines (all, or ``only`` some actors) back with the last weights, and let runners use them."""
         if self.inference is None:
             return
         with self.lock:
             if isinstance(self.inference, RunnerEngines):
                 self.inference.restore()
                 return
-            before = self.inference.handles()
-            self.inference.restore()
-            if self.runners.remote and self.inference.handles() != before:
+            self.inference.restore(only)
+            if self.runners.remote:
                 self.runners.tell(self.runners.ids(), methodcaller("set_engines", self.inference.handles()))
 
     def look(self) -> None:
@@ -434,7 +453,8 @@ class Collector:
             timeout_s: a runner that has work and completes none of it for that long is replaced, in seconds.
         """
         self.runners = runners
-        self.exchanges, self.fault_tolerance = Exchanges(runners, timeout_s), FaultTolerance(runners, inference)
+        self.fault_tolerance = FaultTolerance(runners, inference)
+        self.exchanges = Exchanges(runners, timeout_s, self.fault_tolerance.engine_failed)
         self.closed = False
         #: Calls of `recorded` that env runners have not answered in time.
         self._silent: dict[int, Any] = {}

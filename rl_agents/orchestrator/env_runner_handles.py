@@ -22,7 +22,7 @@ from ray.exceptions import ObjectLostError, RayError
 from rl_agents.errors import LearnerLost, described
 from rl_agents.inference.base import EngineError, EngineSettings, NoEngine
 from rl_agents.inference.client import brief
-from rl_agents.inference.engine_group import START_S, Outcome
+from rl_agents.inference.engine_group import START_S, Outcome, Packed, stored
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.request_queue import JobBatch
 from rl_agents.store.trajectory_store import PoolSink
@@ -194,19 +194,19 @@ def heard(runners: Runners, asked: dict[int, Any], wait_s: float) -> dict[int, A
 
 def exchange(
     runner: Any, batches: Sequence[JobBatch], wait_s: float, enough: int | None, drop: Collection[int], report: bool
-) -> tuple[dict[int, Any], dict[int, int]] | str:
+) -> tuple[dict[int, Any], dict[int, int], dict[int, str]] | str:
     """Give a runner batches and fetch answers, see `rl_agents.rollout.request_queue.RequestQueue.exchange`.
 
     Returns:
-        The answers by the batches' numbers, and the number of completed jobs of those still in progress. With
-        ``report`` what the runner raises as a line: RLlib would keep it in the actor's log, and end the actor after a
-        minute.
+        The answers by the batches' numbers, the number of completed jobs of those still in progress, and failures of
+        engine actors by engine. With ``report`` what the runner raises as a line: RLlib would keep it in the actor's
+        log, and end the actor after a minute.
     """
     recorded = any(batch.options.get("attempt") is not None for batch in batches)
     if report and (runner.engine is None or (recorded and runner.recorder is None)):
-        return {}, {}  # Ray has restarted it unnoticed: it has none of its batches, and is equipped before new ones
+        return {}, {}, {}  # Ray has restarted it unnoticed: it has none of its batches, and is equipped before new ones
     try:
-        return runner.exchange(batches, wait_s, enough, drop), runner.in_progress
+        return runner.exchange(batches, wait_s, enough, drop), runner.in_progress, runner.take_engine_failures()
     except Exception as error:
         if not report:
             raise
@@ -244,7 +244,7 @@ class HostEngine:
 
     Attributes:
         settings: of the engine, if it has to be built.
-        weights: packed, or a reference to them; None: the checkpoint's.
+        weights: references to the buckets; None: the checkpoint's.
         number: of the push; an engine that has received it already does not load again.
     """
 
@@ -294,8 +294,8 @@ class RunnerEngines:
         """
         self._complain(self._equip(START_S))
 
-    def sync(self, packed: Any, version: int, timeout_s: float) -> None:
-        """Give all engines weights, packed or a reference to them.
+    def sync(self, packed: Packed, version: int, timeout_s: float) -> None:
+        """Give all engines weights.
 
         Args:
             timeout_s: for loading them; running calls have another `EngineSettings.switch_timeout_s` to end.
@@ -304,7 +304,7 @@ class RunnerEngines:
             EngineError: an engine did not load them; call `restore` before sampling.
             LearnerLost: they are gone with the learner that held them.
         """
-        self.last = (packed if isinstance(packed, ray.ObjectRef) else ray.put(packed), version, self.last[2] + 1)
+        self.last = (stored(packed), version, self.last[2] + 1)
         self._complain(self._equip(timeout_s + self.settings.switch_timeout_s))
 
     def restore(self) -> None:

@@ -12,7 +12,7 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from rl_agents.data.tasks import SEARCH, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.inference.base import EngineError, EngineSettings, StreamingEngine
-from rl_agents.inference.engine_group import InferenceGroup
+from rl_agents.inference.engine_group import InferenceGroup, Packed
 from rl_agents.inference.select import build_engine, run_engine
 from rl_agents.learner.learner_group import AgentLearnerGroup
 from rl_agents.orchestrator.collector import Collector
@@ -133,29 +133,28 @@ class RolloutWorkers:
     def rest(self) -> None:
         """Let engines free the GPU that learners use (``engine_sleep``); the next weights wake them."""
         if self._settings.engine_sleep and self.engine_group is not None:
+            self.collector.fault_tolerance.restore_failed()
             try:
                 self.engine_group.sleep(self._settings.engine_sleep)
             except EngineError as error:  # the learner continues in any case, and may fit nevertheless
                 print(f"[rl_agents] {error}; its GPU memory may still be in use", flush=True)
             self.version = None
 
-    def push(self, weights: Any, version: int) -> None:
-        """Give the engines exported weights, unless they have them already.
-
-        Args:
-            weights: packed, or a reference to them.
-        """
+    def push(self, weights: Packed, version: int) -> None:
+        """Give the engines exported weights, unless they have them already."""
         if self.version == version:
             return
         actors = self.runner_engines or self.engine_group
         if actors is not None:
-            try:
-                actors.sync(weights, version, self._settings.engine_timeout_s)
-            except EngineError as error:
-                print(f"[rl_agents] {error}; restoring it", flush=True)
-                actors.restore()
+            with self.collector.fault_tolerance.lock:
+                self.collector.fault_tolerance.restore_failed()
+                try:
+                    actors.sync(weights, version, self._settings.engine_timeout_s)
+                except EngineError as error:
+                    print(f"[rl_agents] {error}; restoring it", flush=True)
+                    self.collector.fault_tolerance.restore_engines()
         else:
-            packed = ray.get(weights) if isinstance(weights, ray.ObjectRef) else weights
+            packed = [ray.get(bucket) if isinstance(bucket, ray.ObjectRef) else bucket for bucket in weights]
             self.env_runners.local_env_runner.sync_engine(packed, version)
         self.version = version
 

@@ -205,8 +205,7 @@ class StreamBuffer(RolloutBuffer[Group]):
     def _push(self, offered: tuple[Any, int, int]) -> None:
         weights, version, iteration = offered
         started = time.perf_counter()
-        with self._workers().collector.fault_tolerance.lock:
-            self.producer.push(weights, version)
+        self.producer.push(weights, version)
         with self._changed:
             self._push_s = time.perf_counter() - started
             self._admission.publish(iteration)

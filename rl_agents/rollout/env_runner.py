@@ -68,13 +68,15 @@ class TextEnvRunner(EnvRunner):
         #: Number of the push that brought the weights of this runner's own engine; 0: it has the checkpoint's.
         self.pushes, self._hosts = 0, False
         self.recorder: Recorder | None = None
+        #: Failures of engines by their index, until `take_engine_failures`.
+        self._engine_failures: dict[int, str] = {}
         # One loop for the whole life, because engine clients keep connections and locks that belong to it.
         self._loop = event_loop()
         self._bench = RequestQueue(self._loop, lambda batch: METHODS[batch.method](self, batch.jobs, **batch.options))
         # Concurrent batches of black-box agents share these places.
         self._places = None if self.black_box is None else asyncio.Semaphore(self.black_box.options.agent_concurrency)
 
-    def sync_engine(self, packed: PackedWeights, version: int) -> None:
+    def sync_engine(self, packed: Sequence[PackedWeights], version: int) -> None:
         """Give the engine in this process new weights (local mode, and ``placement=colocate``)."""
         engine: Any = self.engine
         self._loop.run(engine.sync(unpack(packed), version))
@@ -99,7 +101,8 @@ class TextEnvRunner(EnvRunner):
         # The same name after a restart, so that engines drop the requests of the dead predecessor.
         place = (max(0, self.worker_index - 1), max(1, self.num_workers))
         timeout_s = self.config.agent.engine_timeout_s
-        self.engine = RemoteEngine(handles, f"training runner {self.worker_index}", timeout_s, place)
+        name = f"training runner {self.worker_index}"
+        self.engine = RemoteEngine(handles, name, timeout_s, place, self._engine_failed)
 
     def flush_recorder(self, timeout_s: float) -> bool:
         """Wait until all records are on disk; False if they are not, or if this process was restarted."""
@@ -127,6 +130,15 @@ class TextEnvRunner(EnvRunner):
     @property
     def in_progress(self) -> dict[int, int]:
         return self._bench.in_progress()
+
+    def take_engine_failures(self) -> dict[int, str]:
+        """Return the failures of engine actors since the last call, by engine: requests went to another engine."""
+        failures, self._engine_failures = self._engine_failures, {}
+        return failures
+
+    def _engine_failed(self, engine: int, event: str) -> None:
+        self._engine_failures[engine] = event
+        self._bench.hurry()
 
     def sample(  # type: ignore[override]
         self, specs: Sequence[EpisodeSpec], temperature: float | None = None, attempt: int | None = None

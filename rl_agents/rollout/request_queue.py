@@ -8,6 +8,7 @@ continue until enough are done, and returns those. Between two exchanges nothing
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
@@ -75,6 +76,13 @@ class RequestQueue:
         self._loop, self._work = loop, work
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._jobs: dict[int, list[asyncio.Future[Any]]] = {}
+        #: Of the exchange in progress.
+        self._limit: asyncio.Timeout | None = None
+
+    def hurry(self) -> None:
+        """Let the exchange in progress return as if its time were over, because its caller should know of something."""
+        if self._limit is not None and self._limit.when() is not None and not self._limit.expired():
+            self._limit.reschedule(0.0)
 
     def in_progress(self) -> dict[int, int]:
         """Return the number of completed jobs of every batch that was not fetched."""
@@ -103,6 +111,8 @@ class RequestQueue:
                 task.cancel()
             self._tasks.clear()
             raise
+        finally:
+            self._limit = None
 
     def stop(self) -> None:
         """Cancel all batches, including dropped ones, and wait until they have released their resources."""
@@ -120,15 +130,14 @@ class RequestQueue:
             context.run(_jobs.set, jobs)
             self._jobs = {number: self._jobs[number] for number in self._tasks} | {batch.number: jobs}
             self._tasks[batch.number] = asyncio.create_task(self._work(batch), context=context)
-        now = asyncio.get_running_loop().time
-        end = None if wait_s is None else now() + wait_s
         tasks = list(self._tasks.values())
         wanted = len(tasks) if enough is None else enough
-        while running := [task for task in tasks if not task.done()]:
-            left = None if end is None else max(0.0, end - now())
-            if len(tasks) - len(running) >= wanted or left == 0.0:
-                return
-            await asyncio.wait(running, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s) as self._limit:
+                while running := [task for task in tasks if not task.done()]:
+                    if len(tasks) - len(running) >= wanted:
+                        return
+                    await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _ended() -> None:

@@ -13,7 +13,7 @@ import torch
 from inference.rig import stats
 
 from rl_agents.errors import LearnerLost
-from rl_agents.inference.base import Completion, EngineError, EngineSettings, Sampling
+from rl_agents.inference.base import Completion, EngineError, EngineSettings, Extras, RequestRefused, Sampling
 from rl_agents.inference.client import RemoteEngine
 from rl_agents.inference.engine_group import InferenceGroup
 from rl_agents.inference.weights import PackedWeights, pack, unpack
@@ -37,12 +37,16 @@ def reference(tiny_model_dir: Path) -> Any:
     return AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32).eval()
 
 
-def changed(reference: Any, seed: int) -> PackedWeights:
+def changed(reference: Any, seed: int) -> list[PackedWeights]:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in reference.parameters():
             parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
     return pack(reference.state_dict())
+
+
+def seeded(max_tokens: int, seed: int) -> Sampling:
+    return Sampling(max_tokens, seed=seed)
 
 
 def generate(engine: RemoteEngine, *samplings: Sampling) -> list[Any]:
@@ -102,8 +106,8 @@ def worst(reference: Any, completion: Completion) -> float:
     return (expected - torch.tensor(completion.logprobs)).abs().max().item()
 
 
-def noted(packed: PackedWeights, file: Path) -> ray.ObjectRef:
-    """A reference to weights; who loads them writes its process id."""
+def noted(packed: list[PackedWeights], file: Path) -> list[ray.ObjectRef]:
+    """References to weights; who loads them writes its process id."""
 
     def load(packed: PackedWeights) -> PackedWeights:
         with file.open("a") as opened:
@@ -112,21 +116,24 @@ def noted(packed: PackedWeights, file: Path) -> ray.ObjectRef:
 
     class Noting:
         def __reduce__(self) -> Any:
-            return load, (packed,)
+            return load, tuple(packed)
 
-    return ray.put(Noting())
+    return [ray.put(Noting())]
 
 
 @pytest.mark.parametrize("no_restart", [False, True], ids=["crash", "gone-for-good"])
-def test_a_killed_engine_fails_its_requests_and_restore_pushes_the_last_weights(group, reference, no_restart, tmp_path):
+def test_another_engine_answers_for_a_killed_one_and_restore_pushes_the_last_weights(
+    group, reference, no_restart, tmp_path
+):
     """The driver never loads them: they may lie on another machine, and be larger than its memory."""
     version, loaded = 10 + no_restart, tmp_path / "loaded"
     group.sync(noted(changed(reference, version), loaded), version)
-    engine = RemoteEngine(group.handles(), timeout_s=60)
+    failed = list[tuple[int, str]]()
+    engine = RemoteEngine(group.handles(), timeout_s=60, failed=lambda *event: failed.append(event))
     hold(group.handles()[1])
 
     async def scenario() -> list[Any]:
-        tasks = [asyncio.create_task(engine.generate(PROMPT, LONG)) for _ in range(4)]
+        tasks = [asyncio.create_task(engine.generate(PROMPT, seeded(900, seed))) for seed in range(4)]
         await asyncio.to_thread(await_outstanding, group.handles()[1], 2)
         ray.kill(group.handles()[1], no_restart=no_restart)
         return await asyncio.gather(*tasks, return_exceptions=True)
@@ -134,9 +141,11 @@ def test_a_killed_engine_fails_its_requests_and_restore_pushes_the_last_weights(
     start = time.monotonic()
     results = asyncio.run(scenario())
     assert time.monotonic() - start < 60
-    errors = [r for r in results if isinstance(r, EngineError)]
-    assert len(errors) == 2 and all("engine 1 (pid" in str(e) and "generate" in str(e) for e in errors)
-    assert generate(engine, SHORT)[0].policy_version == version  # the other engine serves on
+    undisturbed = generate(RemoteEngine([group.handles()[0]]), *[seeded(900, seed) for seed in range(4)])
+    assert [c.token_ids for c in results] == [c.token_ids for c in undisturbed]
+    assert {c.policy_version for c in results} == {version}
+    assert [number for number, _ in failed] == [1, 1]
+    assert all("engine 1 (pid" in event and "2 requests outstanding" in event for _, event in failed)
 
     if not no_restart:  # Ray restarts it by itself, with the weights of the checkpoint
         (error,) = generate(RemoteEngine([answering(group.handles()[1])]), SHORT)
@@ -149,6 +158,58 @@ def test_a_killed_engine_fails_its_requests_and_restore_pushes_the_last_weights(
     assert group.restore() == []
     pids = loaded.read_text().split()
     assert len(pids) == 3 and str(os.getpid()) not in pids
+
+
+def test_a_prompt_that_kills_engines_kills_two_at_most(ray_session: None, tiny_model_dir: Path, tmp_path: Path) -> None:
+    """What was in flight beside it goes on: on the third, or again where the first engine is back."""
+    killed, poison = tmp_path / "killed", [*PROMPT, 9]
+    group = InferenceGroup(EngineSettings(str(tiny_model_dir)), num_engines=3, num_cpus=0.1)
+
+    def poisonous(actor: Any) -> None:
+        generate = actor._engine.generate
+
+        async def dying(prompt: list[int], *request: Any) -> Completion:
+            if prompt == poison:
+                with killed.open("a") as opened:
+                    print(os.getpid(), file=opened)
+                os._exit(1)
+            return await generate(prompt, *request)
+
+        actor._engine.generate = dying
+
+    ray.get([handle.apply.remote(poisonous) for handle in group.handles()])
+    pids = [ray.get(handle.place.remote())[0] for handle in group.handles()]
+    failed = list[tuple[int, str]]()
+    engine = RemoteEngine(group.handles(), timeout_s=60, failed=lambda *event: failed.append(event))
+
+    async def scenario() -> list[Any]:
+        prompts = [poison, PROMPT, PROMPT]
+        return await asyncio.gather(*[engine.generate(p, SHORT) for p in prompts], return_exceptions=True)
+
+    poisoned, *others = asyncio.run(scenario())
+    assert isinstance(poisoned, EngineError) and "failed in generate" in str(poisoned)
+    assert len(killed.read_text().split()) == 2
+    assert all(isinstance(answer, Completion) for answer in others)
+    assert len({number for number, _ in failed}) == 2
+    (alive,) = {0, 1, 2} - {number for number, _ in failed}
+    assert ray.get(group.handles()[alive].place.remote())[0] == pids[alive]
+    assert len(generate(engine, *[SHORT] * 4)) == 4
+    group.stop()
+
+
+def test_a_refused_request_stays_one_and_no_other_engine_is_asked(group: InferenceGroup) -> None:
+    failed = list[Any]()
+    engine = RemoteEngine(group.handles(), failed=lambda *event: failed.append(event))
+    too_much = Sampling(max_tokens=8, extras=Extras(top_k=3))
+    answers = generate(engine, too_much, SHORT)
+    assert isinstance(answers[0], RequestRefused) and "engine=vllm" in str(answers[0]) and not failed
+    assert isinstance(answers[1], Completion)
+    (refused,) = asyncio.run(refusals(engine, [5] * 2000))
+    assert isinstance(refused, RequestRefused) and "do not fit max_model_len" in str(refused) and not failed
+
+
+async def refusals(engine: RemoteEngine, prompt: list[int]) -> list[Any]:
+    return await asyncio.gather(engine.generate(prompt, SHORT), return_exceptions=True)
 
 
 def sampled_tokens(group: InferenceGroup) -> list[float]:
@@ -215,11 +276,11 @@ def test_weights_that_are_gone_with_their_learner_are_the_learners_loss(group: I
 
     @ray.remote(num_cpus=0)
     class Exporter:
-        def export(self, packed: PackedWeights) -> list[Any]:
-            return [ray.put(packed)]
+        def export(self, packed: list[PackedWeights]) -> list[Any]:
+            return [ray.put(bucket) for bucket in packed]
 
     exporter = Exporter.remote()
-    (weights,) = ray.get(exporter.export.remote(changed(reference, 40)))
+    weights = ray.get(exporter.export.remote(changed(reference, 40)))
     group.sync(weights, 40)
     ray.kill(exporter)
     ray.get(group.handles()[1].apply.remote(lambda actor: setattr(actor._engine, "dead", "its step failed")))

@@ -1,8 +1,11 @@
 """Environments for env runners that are processes of their own, which import this module from the working directory."""
 
+import itertools
 import os
 import random
+import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -42,3 +45,24 @@ class Fickle(gymnasium.Env[str, str]):
         time.sleep(random.SystemRandom().choice([0.0, 0.0, 0.002, 0.02]))
         won = len(action) % 2 == 1
         return f"{len(action) % 4}A1B", float(won), self.turn == 3, False, {"success": won}
+
+
+class Striking(gymnasium.Env[str, str]):
+    """Kills the process named in a file when so many episodes have ended here, while longer ones go on."""
+
+    observation_space = action_space = gymnasium.spaces.Text(1 << 16)
+    ended = itertools.count(1)
+
+    def __init__(self, target: str, at: int) -> None:
+        self.target, self.at = Path(target), at
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.left = 2 + (seed or 0) % 5
+        return f"3 of 4 : 123 {self.left}A2B", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self.left -= 1
+        if not self.left and next(self.ended) == self.at:
+            os.kill(int(self.target.read_text()), signal.SIGKILL)
+        return f"{len(action) % 4}A1B", float(len(action) % 2), not self.left, False, {"success": True}

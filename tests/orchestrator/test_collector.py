@@ -31,6 +31,9 @@ class Runner:
     def exchange(self, batches: list[JobBatch], *_: Any) -> dict[int, Any]:
         return {batch.number: getattr(self, batch.method)(batch.jobs, **batch.options) for batch in batches}
 
+    def take_engine_failures(self) -> dict[int, str]:
+        return {}
+
     @property
     def in_progress(self) -> dict[int, int]:
         return {}

@@ -49,6 +49,9 @@ class Runner:
     def exchange(self, *args: Any) -> dict[int, Any]:
         return self.bench.exchange(*args)
 
+    def take_engine_failures(self) -> dict[int, str]:
+        return {}
+
     @property
     def in_progress(self) -> dict[int, int]:
         return self.bench.in_progress()

@@ -1,0 +1,121 @@
+"""Memory that a learner takes beside its own state: for the engines' weights, and for the norm of gradients.
+
+Counted are the bytes of new tensors that are alive at the same time, on the first of two learners (gloo, real Ray).
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import ray
+import torch
+from learner.test_learner_group import build_group
+from ray import cloudpickle
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from rl_agents.inference import weights
+from rl_agents.inference.weights import unpack
+from rl_agents.learner import learner as learner_module
+from rl_agents.learner.learner_group import AgentLearnerGroup
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # learner actors cannot import tests
+
+#: Of a bucket; the model has 380 kB, and its largest tensor 51 kB.
+BUCKET = 60_000
+WHOLE, LARGEST = 380_000, 52_000
+
+
+class Alive(TorchDispatchMode):
+    """Counts bytes of tensors that are made inside; DTensors by their local part."""
+
+    def __init__(self, known: list[torch.Tensor]) -> None:
+        super().__init__()
+        self.known = {storage_of(tensor)._cdata for tensor in known}
+        self.seen: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.peak = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor):
+                self.note(storage_of(tensor))
+        return result
+
+    def note(self, storage: Any) -> None:
+        self.seen = {key: (ref, size) for key, (ref, size) in self.seen.items() if not ref.expired()}
+        if storage._cdata not in self.known:
+            self.seen[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        self.peak = max(self.peak, sum(size for _, size in self.seen.values()))
+
+
+def storage_of(tensor: Any) -> Any:
+    return getattr(tensor, "_local_tensor", tensor).untyped_storage()
+
+
+def own(learner: Any) -> list[torch.Tensor]:
+    parameters = list(learner.policy.parameters())
+    return parameters + [p.grad for p in parameters if p.grad is not None]
+
+
+def exporting(learner: Any) -> int:
+    weights.BUCKET_BYTES = BUCKET
+    with Alive(own(learner)) as alive:
+        for _ in learner.export_weights():
+            pass
+    return alive.peak
+
+
+def stepping(learner: Any) -> int:
+    """Two optimizer steps, of which the first one makes the moments."""
+    for _ in range(2):
+        learner.optimizers.zero_grad()
+        learner._dummy_pass(["default_policy"])
+        with Alive([*own(learner), *moments(learner)]) as alive:
+            if not learner.sharded:
+                learner_module._sum_gradients(learner.optimizers.parameters())
+            learner.optimizers.step(["default_policy"])
+    return alive.peak
+
+
+def moments(learner: Any) -> list[torch.Tensor]:
+    states = learner.optimizers.optimizers["default_policy"][0].state.values()
+    return [tensor for state in states for tensor in state.values()]
+
+
+@pytest.fixture(scope="module", params=["fsdp", "none"])
+def group(ray_session: None, tiny_model_dir: str, request: pytest.FixtureRequest) -> Iterator[AgentLearnerGroup]:
+    group, _ = build_group(tiny_model_dir, algo="grpo", kl_coef=0.0, num_learners=2, learner_sharding=request.param)
+    yield group
+    group.shutdown()
+
+
+def peak(group: AgentLearnerGroup, what: Any) -> int:
+    found = [answer.get() for answer in group.foreach_learner(what)]
+    print(what.__name__, found)
+    return max(found)
+
+
+def test_weights_leave_in_buckets(group: AgentLearnerGroup, tiny_model_dir: str) -> None:
+    assert peak(group, exporting) <= BUCKET + 2 * LARGEST < WHOLE / 2
+    local, _ = build_group(tiny_model_dir, algo="grpo", kl_coef=0.0)
+    packed = ray.get(group.export_weights())
+    assert len(packed) >= WHOLE / BUCKET and max(bucket.buffer.nbytes for bucket in packed) <= BUCKET
+    expected, found = unpack(local.export_weights()), unpack(packed)
+    assert set(found) == set(expected) and all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_the_norm_of_gradients_takes_no_vector_of_all(group: AgentLearnerGroup) -> None:
+    assert peak(group, stepping) <= LARGEST
+
+
+@pytest.mark.parametrize("sharding", ["fsdp", "none"])
+def test_adapters_are_merged_one_by_one(ray_session: None, tiny_model_dir: str, sharding: str) -> None:
+    keys = {"algo": "grpo", "kl_coef": 0.0, "lora_rank": 4, "num_learners": 2, "learner_sharding": sharding}
+    group, _ = build_group(tiny_model_dir, **keys)
+    try:
+        assert peak(group, exporting) <= BUCKET + 3 * LARGEST < WHOLE
+    finally:
+        group.shutdown()
