@@ -77,8 +77,7 @@ class RemoteEngine:
         Args:
             caller: stable name of the env runner. When it returns after a crash, its earlier requests are dropped.
                 Empty: every instance is its own caller.
-            timeout_s: maximum wait for one engine's completion, in seconds, without the time in which a sync held it
-                back.
+            timeout_s: maximum wait for one completion, in seconds, without the time in which a sync held it back.
             place: number of this caller, and number of callers, which share out many engines.
             failed: receives an engine's index and the event for each request that the engine failed in.
         """
@@ -103,10 +102,10 @@ class RemoteEngine:
             RequestRefused: the engine does not support the request; others would not either.
             EngineError: `MAX_ENGINES`, or all, died, failed, or did not answer within ``timeout_s``.
         """
-        tried: set[int] = set()
+        tried: list[int] = []
         while True:
-            links = [link for link in self._links if link.index not in tried]
-            link = min(links, key=lambda link: (link.failed, len(link.waiters)))
+            left = (link for link in self._links if link.index not in tried)
+            link = min(left, key=lambda link: (link.failed, len(link.waiters)))
             try:
                 return await self._ask(link, prompt_ids, sampling)
             except RequestRefused:
@@ -114,8 +113,8 @@ class RemoteEngine:
             except EngineError as error:
                 link.failed = True
                 self._failed(link.index, str(error))
-                tried.add(link.index)
-                if len(tried) == MAX_ENGINES or all(other.index in tried for other in self._links):
+                tried.append(link.index)
+                if len(tried) == min(MAX_ENGINES, len(self._links)):
                     raise
 
     async def _ask(self, link: _Link, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:

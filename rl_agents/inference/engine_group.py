@@ -176,9 +176,7 @@ class InferenceGroup:
             EngineError: an engine does not come back within `START_S`.
             LearnerLost: the last weights are gone with the learner that held them.
         """
-        chosen = range(len(self._actors)) if only is None else sorted(only)
-        answers = zip(chosen, self._ask("health", PING_S, chosen), strict=True)
-        states = {index: self._state(index, answer) for index, answer in answers}
+        states = {index: self._state(index, answer) for index, answer in self._ask("health", PING_S, only).items()}
         broken = [index for index, state in states.items() if state != "ok"]
         for index in broken:
             # Not while Ray restarts it already: a second kill then loses the actor's start for minutes.
@@ -187,7 +185,7 @@ class InferenceGroup:
                     ray.kill(self._actors[index], no_restart=False)
         for index in broken:
             self._await_start(index)
-        self._hung.difference_update(chosen)
+        self._hung.difference_update(states)
         if broken and self._last is not None:
             problems = self._push(broken, START_S)
             self._check_weights(problems)
@@ -198,8 +196,8 @@ class InferenceGroup:
 
     def busy_seconds(self) -> dict[int, float]:
         """Return `EngineActor.busy_seconds` by engine, without engines that do not answer at once."""
-        found = self._ask("busy_seconds", FIGURE_S, range(len(self._actors)))
-        return {index: answer for index, answer in enumerate(found) if isinstance(answer, float)}
+        found = self._ask("busy_seconds", FIGURE_S)
+        return {index: answer for index, answer in found.items() if isinstance(answer, float)}
 
     def stop(self) -> None:
         for actor in self._actors:
@@ -221,16 +219,16 @@ class InferenceGroup:
         settings = replace(self._settings, seed=self._settings.seed + index)
         return ray.remote(EngineActor).options(**options).remote(settings, f"engine {index}")
 
-    def _ask(self, method: str, timeout_s: float, engines: Iterable[int]) -> list[Any]:
-        """Call a method of engines; return each answer, the `RayError` of a failed call, or None if it is late."""
-        calls = [getattr(self._actors[engine], method).remote() for engine in engines]
-        done = set(ray.wait(calls, num_returns=len(calls), timeout=timeout_s)[0])
-        answers: list[Any] = []
-        for call in calls:
+    def _ask(self, method: str, timeout_s: float, only: Collection[int] | None = None) -> dict[int, Any]:
+        """Return engines' answers to a method: the `RayError` of a failed call, None if it is late."""
+        calls = {i: getattr(self._actors[i], method).remote() for i in only or range(len(self._actors))}
+        done = set(ray.wait(list(calls.values()), num_returns=len(calls), timeout=timeout_s)[0])
+        answers: dict[int, Any] = {}
+        for index, call in calls.items():
             try:
-                answers.append(ray.get(call) if call in done else None)
+                answers[index] = ray.get(call) if call in done else None
             except RayError as error:
-                answers.append(error)
+                answers[index] = error
         return answers
 
     def _state(self, index: int, answer: Any) -> str:

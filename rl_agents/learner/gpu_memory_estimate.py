@@ -55,7 +55,9 @@ def learner_memory(settings: Settings, shape: ModelShape, learners: int, scored:
         scored: sampled tokens of a micro-batch; logits of many tokens are computed in pieces.
     """
     parameters, width = shape.parameters, WIDTHS[settings.dtype]
-    trained = width * parameters + 16 * adapters(settings, shape) if settings.lora_rank else 16 * parameters
+    sides = 7 * shape.hidden + 2 * shape.head_dim * (shape.heads + shape.kv_heads) + 3 * shape.feed_forward
+    adapters = settings.lora_rank * shape.layers * sides
+    trained = width * parameters + 16 * adapters if adapters else 16 * parameters
     critic = 16 * parameters if ALGORITHMS[settings.algo].critic else 0
     reference = width * parameters if settings.kl_coef or settings.kl_in_reward_coef else 0
     table = shape.vocabulary * shape.hidden
@@ -70,14 +72,8 @@ def learner_memory(settings: Settings, shape: ModelShape, learners: int, scored:
     activations = kept + inner if settings.activation_checkpointing != "none" else kept + inner * shape.layers
     logits = min((width + 12) * scored * shape.vocabulary, LOGITS_AT_ONCE)
     passing = gathered + max(activations + logits + summed * layer, summed * tables)
-    state = (trained + critic + reference) / learners
-    return LearnerMemory(state / GB, passing / GB, width * max(layer, table) / GB)
-
-
-def adapters(settings: Settings, shape: ModelShape) -> int:
-    """Return the parameters of adapters on all matrices of the layers."""
-    attention = 2 * shape.head_dim * (shape.heads + shape.kv_heads)
-    return settings.lora_rank * shape.layers * (7 * shape.hidden + attention + 3 * shape.feed_forward)
+    sending = width * max(layer, table)
+    return LearnerMemory((trained + critic + reference) / learners / GB, passing / GB, sending / GB)
 
 
 def kept_by_layer(settings: Settings, shape: ModelShape) -> int:

@@ -320,10 +320,8 @@ class FaultTolerance:
     def restore_failed(self) -> None:
         """Return when all engines that were reported are back; the next weights or rounds meet what does not come."""
         with self.lock, contextlib.suppress(Exception):
-            failed = dict(self._failed.popleft() for _ in range(len(self._failed)))
-            for event in failed.values():
-                print(f"[rl_agents] {event}; restoring it", flush=True)
-            if failed:
+            if failed := dict(self._failed.popleft() for _ in range(len(self._failed))):
+                print(f"[rl_agents] {'; '.join(failed.values())}; restoring it", flush=True)
                 self.restore_engines(failed)
 
     def restore_engines(self, only: Collection[int] | None = None) -> None:

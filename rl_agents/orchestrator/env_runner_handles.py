@@ -206,7 +206,9 @@ def exchange(
     if report and (runner.engine is None or (recorded and runner.recorder is None)):
         return {}, {}, {}  # Ray has restarted it unnoticed: it has none of its batches, and is equipped before new ones
     try:
-        return runner.exchange(batches, wait_s, enough, drop), runner.in_progress, runner.take_engine_failures()
+        answers = runner.exchange(batches, wait_s, enough, drop)
+        failures, runner.engine_failures = runner.engine_failures, {}
+        return answers, runner.in_progress, failures
     except Exception as error:
         if not report:
             raise

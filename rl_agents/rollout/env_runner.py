@@ -68,8 +68,8 @@ class TextEnvRunner(EnvRunner):
         #: Number of the push that brought the weights of this runner's own engine; 0: it has the checkpoint's.
         self.pushes, self._hosts = 0, False
         self.recorder: Recorder | None = None
-        #: Failures of engines by their index, until `take_engine_failures`.
-        self._engine_failures: dict[int, str] = {}
+        #: Failures of engine actors by their index, until the driver takes them; requests went to other engines.
+        self.engine_failures: dict[int, str] = {}
         # One loop for the whole life, because engine clients keep connections and locks that belong to it.
         self._loop = event_loop()
         self._bench = RequestQueue(self._loop, lambda batch: METHODS[batch.method](self, batch.jobs, **batch.options))
@@ -100,9 +100,8 @@ class TextEnvRunner(EnvRunner):
             return
         # The same name after a restart, so that engines drop the requests of the dead predecessor.
         place = (max(0, self.worker_index - 1), max(1, self.num_workers))
-        timeout_s = self.config.agent.engine_timeout_s
-        name = f"training runner {self.worker_index}"
-        self.engine = RemoteEngine(handles, name, timeout_s, place, self._engine_failed)
+        caller, timeout_s = f"training runner {self.worker_index}", self.config.agent.engine_timeout_s
+        self.engine = RemoteEngine(handles, caller, timeout_s, place, self._engine_failed)
 
     def flush_recorder(self, timeout_s: float) -> bool:
         """Wait until all records are on disk; False if they are not, or if this process was restarted."""
@@ -131,13 +130,8 @@ class TextEnvRunner(EnvRunner):
     def in_progress(self) -> dict[int, int]:
         return self._bench.in_progress()
 
-    def take_engine_failures(self) -> dict[int, str]:
-        """Return the failures of engine actors since the last call, by engine: requests went to another engine."""
-        failures, self._engine_failures = self._engine_failures, {}
-        return failures
-
     def _engine_failed(self, engine: int, event: str) -> None:
-        self._engine_failures[engine] = event
+        self.engine_failures[engine] = event
         self._bench.hurry()
 
     def sample(  # type: ignore[override]

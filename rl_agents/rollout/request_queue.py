@@ -76,13 +76,13 @@ class RequestQueue:
         self._loop, self._work = loop, work
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._jobs: dict[int, list[asyncio.Future[Any]]] = {}
-        #: Of the exchange in progress.
-        self._limit: asyncio.Timeout | None = None
+        self._limit = asyncio.Timeout(None)
 
     def hurry(self) -> None:
-        """Let the exchange in progress return as if its time were over, because its caller should know of something."""
-        if self._limit is not None and self._limit.when() is not None and not self._limit.expired():
-            self._limit.reschedule(0.0)
+        """Let an exchange in progress return as if its time were over, because its caller should know of something."""
+        with contextlib.suppress(RuntimeError):  # it is over
+            if self._limit.when() is not None:
+                self._limit.reschedule(0.0)
 
     def in_progress(self) -> dict[int, int]:
         """Return the number of completed jobs of every batch that was not fetched."""
@@ -111,8 +111,6 @@ class RequestQueue:
                 task.cancel()
             self._tasks.clear()
             raise
-        finally:
-            self._limit = None
 
     def stop(self) -> None:
         """Cancel all batches, including dropped ones, and wait until they have released their resources."""

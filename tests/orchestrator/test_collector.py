@@ -26,13 +26,10 @@ class Runner:
 
     def __init__(self, deadly: set[str], tells: bool = True) -> None:
         self.deadly, self.tells, self.died_in, self.deaths = deadly, tells, "", 0
-        self.engine, self.recorder = "the engine", None
+        self.engine, self.recorder, self.engine_failures = "the engine", None, dict[int, str]()
 
     def exchange(self, batches: list[JobBatch], *_: Any) -> dict[int, Any]:
         return {batch.number: getattr(self, batch.method)(batch.jobs, **batch.options) for batch in batches}
-
-    def take_engine_failures(self) -> dict[int, str]:
-        return {}
 
     @property
     def in_progress(self) -> dict[int, int]:

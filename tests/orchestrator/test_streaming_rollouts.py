@@ -41,16 +41,13 @@ class Runner:
 
     def __init__(self, world: "World") -> None:
         self.world, self.died_in = world, ""
-        self.engine, self.recorder = "the engine", None
+        self.engine, self.recorder, self.engine_failures = "the engine", None, dict[int, str]()
         self.thread = ThreadPoolExecutor(1)
         self.loop = asyncio.Runner()
         self.bench = RequestQueue(self.loop, self._work)
 
     def exchange(self, *args: Any) -> dict[int, Any]:
         return self.bench.exchange(*args)
-
-    def take_engine_failures(self) -> dict[int, str]:
-        return {}
 
     @property
     def in_progress(self) -> dict[int, int]:
