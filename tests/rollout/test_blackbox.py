@@ -19,7 +19,7 @@ from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs.base import named_env, task_ids
 from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.gateway.process_supervisor import CommandAgent
-from rl_agents.inference.base import EngineError
+from rl_agents.inference.base import EngineError, RequestRefused
 from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.orchestrator.rollout_batch import rollout_metrics
 from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
@@ -176,13 +176,14 @@ def test_agents_at_once_are_bounded(tasks):
 class Failing:
     """An engine that fails where it is told to."""
 
-    def __init__(self, fails):
+    def __init__(self, fails, error=EngineError):
         self.inner, self.fails, self.calls = TorchEngine(tiny_model(), max_model_len=400), fails, 0
+        self.error = error
 
     async def generate(self, prompt_ids, sampling):
         self.calls += 1
         if self.fails(self.calls, sampling.seed):
-            raise EngineError("engine 0 died during generate")
+            raise self.error("engine 0 died during generate")
         return await self.inner.generate(prompt_ids, sampling)
 
 
@@ -194,6 +195,12 @@ def test_an_engine_that_fails_leaves_the_episode_to_be_played_again_with_the_sam
     assert broken.engine_errors == ["the model cannot answer: engine 0 died during generate"]
     whole = collect(player(Countdown), tasks, 2).trajectories
     assert whole[0].steps[1].response_ids == broken.trajectories[0].steps[1].response_ids
+
+
+def test_a_request_that_the_engine_refuses_is_the_agents_error_and_repeats_no_episode(tasks):
+    rollouts = collect(player(Countdown), tasks, 2, engine=Failing(lambda calls, seed: True, RequestRefused))
+    assert not rollouts.unfinished and not rollouts.engine_errors
+    assert [t.member for t in rollouts.trajectories] == [0, 1] and not any(t.steps for t in rollouts.trajectories)
 
 
 def test_calls_are_in_the_pool_under_the_names_that_steps_have_and_are_served_again(tasks, tmp_path):
