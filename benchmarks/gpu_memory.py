@@ -30,7 +30,7 @@ MODELS = {"32B": "Qwen2.5-32B", "70B": "Llama-3.3-70B-Instruct"}
 COMMON: dict[str, Any] = {
     "algo": "grpo", "env": "guess_numbers", "engine": "vllm", "dtype": "bfloat16", "activation_checkpointing": "full",
     "tokens_per_microbatch": 8192, "max_model_len": 8192, "max_response_tokens": 512, "old_logprobs": "learner",
-    "sequence_packing": True, "tasks_per_iteration": 64, "group_size": 8,
+    "sequence_packing": True, "tasks_per_iteration": 64, "group_size": 8, "lr": 1e-6,
 }  # fmt: skip
 #: Scored tokens of a micro-batch.
 SCORED = 4096

@@ -42,6 +42,14 @@ def test_a_tied_head_travels_once() -> None:
     assert list(untied(copied, tied=True)) == ["model.embed_tokens.weight"]
 
 
+def test_a_bucket_holds_what_fits_or_one_larger_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_agents.inference.weights.BUCKET_BYTES", 16)
+    tensors = {name: torch.full((size,), float(size)) for name, size in (("a", 3), ("b", 1), ("c", 9), ("d", 2))}
+    packed = pack(tensors)
+    assert [[entry.name for entry in bucket.index] for bucket in packed] == [["a", "b"], ["c"], ["d"]]
+    assert all(torch.equal(found, tensors[name]) for name, found in unpack(packed).items())
+
+
 def test_unpacking_copies_nothing() -> None:
     packed = pack({"a": torch.zeros(4)})
     packed[0].buffer[:] = 0xFF
