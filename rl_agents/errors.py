@@ -57,6 +57,10 @@ class LearnerLost(RuntimeError):
     """A learner died or does not answer; new learners can continue from the last checkpoint."""
 
 
+class AgentFailed(RuntimeError):
+    """A black-box agent ended without a result; the message has the reason, and the place in its code."""
+
+
 def place_of(error: BaseException, callers: Collection[str] = ()) -> str:
     """Return `` (file.py:12)``, the deepest line of a user's code, or else of a file that is none of ``callers``."""
     return _user_place([(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)], callers)
@@ -77,6 +81,8 @@ def _user_place(frames: list[tuple[str, int]], callers: Collection[str] = ()) ->
 
 def described(error: BaseException, callers: Collection[str] = ()) -> str:
     """Return the type, the message and the place (`place_of`) of an error in a user's code."""
+    if isinstance(error, AgentFailed):
+        return str(error)
     return f"{type(error).__name__}: {error}{place_of(error, callers)}"
 
 

@@ -19,14 +19,19 @@ import sys
 sys.path.pop(0)  # this folder, since its modules have names like server, which the agent's libraries import too
 
 import asyncio
+import difflib
 import importlib.util
 import inspect
 import json
 import os
 import socket
+import sysconfig
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+#: Beginnings of the files that are not the agent's own.
+LIBRARIES = (*(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib")), __file__)
 #: Concurrent calls of ``asyncio.to_thread``, for frameworks without coroutines.
 THREADS = 256
 #: Longest message in bytes.
@@ -114,7 +119,7 @@ class Host:
             said = {"result": await self.agent(task, client)}
             json.dumps(said, default=_item)
         except (Exception, SystemExit) as error:  # SystemExit would end the whole process
-            return {"error": f"{type(error).__name__}: {error}"}
+            return {"error": described(error)}
         return said
 
 
@@ -123,6 +128,14 @@ def _item(value: Any) -> Any:
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def described(error: BaseException) -> str:
+    """Return the type, the message and the deepest line of the agent's own code, like `rl_agents.errors.described`."""
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [place for place in places if not place[0].startswith((*LIBRARIES, "<"))]
+    place = f" ({os.path.basename(own[-1][0])}:{own[-1][1]})" if own else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def load(file: str, name: str) -> Any:
@@ -134,7 +147,10 @@ def load(file: str, name: str) -> Any:
     spec.loader.exec_module(module)
     agent = getattr(module, name, None)
     if not inspect.iscoroutinefunction(agent):
-        raise TypeError(f"there is no coroutine function in it: async def {name}(task, client)")
+        there = [other for other, value in vars(module).items() if inspect.iscoroutinefunction(value)]
+        close = difflib.get_close_matches(name, there, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else f"write async def {name}(task, client)"
+        sys.exit(f"there is no coroutine function '{name}' in it: {hint}")
     return agent
 
 
@@ -147,7 +163,8 @@ async def main(descriptor: int, file: str, name: str) -> None:
     try:
         host = Host(load(file, name), writer)
     except (Exception, SystemExit) as error:
-        writer.write(json.dumps({"failed": f"{type(error).__name__}: {error}"}).encode() + b"\n")
+        why = str(error) if isinstance(error, SystemExit) else described(error)
+        writer.write(json.dumps({"failed": why}).encode() + b"\n")
         await writer.drain()
         return
     host.send(ready=True)

@@ -227,8 +227,9 @@ class Output:
                 self._before = self._before if found is None else found
                 del self.tail[:cut]
 
-    def end(self) -> AgentEnd:
-        found = last_result(bytes(self.tail))
+    def end(self, exit_code: int = 1) -> AgentEnd:
+        """Return the end with the last result; a number may be one if the process has ended well."""
+        found = last_result(bytes(self.tail), number=exit_code == 0)
         return AgentEnd.of(self._before if found is None else found)
 
     def last_line(self) -> str:
@@ -302,7 +303,7 @@ async def _cancelled(task: asyncio.Future[Any]) -> None:
 
 def _account(code: int, out: Output, err: Output) -> AgentEnd:
     """Return the end of a process that ended itself. Its exit code matters only without a result."""
-    end = out.end()
+    end = out.end(code)
     if code == 0 or end != AgentEnd():
         return end
     said = err.last_line() or out.last_line() or "no output"

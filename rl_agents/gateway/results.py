@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ class AgentResult:
     evidence: list[str] | None = None
 
 
+NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+NO_REWARD = 'no reward: end with a number, or with a line such as {"reward": 1.0}, or send it to /rl/reward'
 KEYS = ("reward", "success", "truncated", "metrics", "references", "points", "evidence")
 
 
@@ -61,9 +64,16 @@ def read_result(data: Any) -> AgentResult:
     )
 
 
-def last_result(output: bytes) -> Mapping[str, Any] | None:
-    """Return the last line of an agent's output that is a result; None if there is none."""
-    for line in map(bytes.strip, reversed(output.split(b"\n"))):
+def last_result(output: bytes, number: bool = False) -> Any:
+    """Return the last line of an agent's output that is a result; None if there is none.
+
+    Args:
+        number: the very last line may be a number, which is the reward.
+    """
+    lines = [line for line in map(bytes.strip, reversed(output.split(b"\n"))) if line]
+    if number and lines and NUMBER.fullmatch(lines[0]):
+        return float(lines[0])
+    for line in lines:
         if line.startswith(b"{") and line.endswith(b"}"):
             with suppress(ValueError, RecursionError):
                 data: dict[str, Any] = json.loads(line)

@@ -34,7 +34,7 @@ from rl_agents.envs.blackbox.tasks import answer_words, task_payload
 from rl_agents.gateway.calls import ModelCall, Sent
 from rl_agents.gateway.gateway import Gateway, GatewayLimits, SessionTrace
 from rl_agents.gateway.process_supervisor import Agent, AgentEnd, Given
-from rl_agents.gateway.results import AgentResult
+from rl_agents.gateway.results import NO_REWARD, AgentResult
 from rl_agents.gateway.server import serving
 from rl_agents.gateway.sessions import Asked, OpenSession
 from rl_agents.inference.base import Engine, EngineError
@@ -312,7 +312,7 @@ def _cut(trace: SessionTrace, end: AgentEnd, result: AgentResult, full: bool) ->
 def _lacking(trajectory: Trajectory, rewarded: bool) -> str:
     if not trajectory.steps:
         return "it asked the model nothing"
-    return "" if rewarded else 'no reward: end with a line such as {"reward": 1.0}, or send it to /rl/reward'
+    return "" if rewarded else NO_REWARD
 
 
 def _end_by_rule(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, steering: Steering) -> bool:

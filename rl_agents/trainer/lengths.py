@@ -291,9 +291,9 @@ def fill_lengths(settings: Settings, context: ContextPolicy, chosen: set[str], l
     except EnvFailure as failure:
         if not open_keys:
             return  # the run reports it with the share of episodes
-        raise InputError(
-            f"{' and '.join(open_keys)} cannot be measured, {settings.env} fails: {failure}; set them"
-        ) from None
+        kind, _, problem = str(failure).partition(": ")
+        unmeasured = f"; {' and '.join(open_keys)} cannot be measured, set them" if kind == "env_timeout" else ""
+        raise InputError(f"{settings.env} fails in every task that was tried: {problem}{unmeasured}") from None
     if open_keys:
         _choose(settings, found, open_keys, limit, _usual_response(context))
     if found.shortest + 1 > settings.max_model_len:

@@ -11,22 +11,25 @@ from dataclasses import replace
 import httpx
 import psutil
 import pytest
+from chat_models import save_chat_model
 from chat_tokenizers import llama, qwen
 from episodes import play_episodes
 from rollout.black_boxes import CONTEXT, LIMITS, Asker, player, specs, task_file, tiny_model, user
 from rollout.scripted import Countdown, ScriptedEngine
 
+from rl_agents.algorithms import Settings
 from rl_agents.chat.messages import read_message
 from rl_agents.chat.template import ChatTemplate, ContextPolicy
 from rl_agents.envs import base
 from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.agents import load_agent
-from rl_agents.envs.blackbox.env import AgentFailed, BlackboxEnv
+from rl_agents.envs.blackbox.env import BlackboxEnv
 from rl_agents.envs.blackbox.histories import History
 from rl_agents.envs.blackbox.tasks import base_environment, task_ids, task_payload
 from rl_agents.envs.pivot import desk
 from rl_agents.envs.pivot.demonstrations import build_tokenizer
-from rl_agents.errors import InputError
+from rl_agents.errors import AgentFailed, InputError
+from rl_agents.gateway.agent_interpreter import close_hosts
 from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.process_supervisor import FunctionAgent
 from rl_agents.inference.torch_engine import TorchEngine
@@ -35,6 +38,7 @@ from rl_agents.rollout.branching_check import check_branching
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.turns import Player
 from rl_agents.tools.calls import read_tools
+from rl_agents.trainer.resolve import resolve
 
 
 def options(**keys) -> BlackboxOptions:
@@ -273,13 +277,34 @@ def test_agents_that_fail_or_say_nothing_break_their_episode(tasks):
         async with Asker(client) as model:
             await model.say([user("a")])
 
-    with pytest.raises(AgentFailed, match="asked nothing: it ended without a request"):
+    with pytest.raises(AgentFailed, match="the agent ended without a request to the model"):
         inside_out(silent, tasks).reset(options={"task_id": "task-0"})
-    for agent, problem in ((fails, "KeyError: 'door'"), (forgets, "without a reward")):
+    for agent, problem in ((fails, "KeyError: 'door'"), (forgets, "no reward: end with a number")):
         env = inside_out(agent, tasks)
         env.reset(options={"task_id": "task-0"})
         with pytest.raises(AgentFailed, match=problem):
             env.step("a")
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+def test_a_failing_agent_is_named_with_its_line_instead_of_lengths_that_cannot_be_measured(
+    tmp_path, monkeypatch, hosted
+):
+    name = f"bad{hosted}"
+    (tmp_path / f"{name}.py").write_text("async def raises(task, client):\n    return task['prise']\n")
+    model = save_chat_model(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+
+    def problem(function):
+        keys = {"env.agent": f"{name}.py:{function}", "env.tasks": task_file(tmp_path, 4), "eval_episodes": 0}
+        keys |= {"env.agent_python": sys.executable} if hosted else {}
+        with pytest.raises(InputError) as raised:
+            resolve(Settings.from_dict({"env": "blackbox", "engine": "torch", "model": str(model), **keys}))
+        return str(raised.value)
+
+    assert problem("raises") == f"blackbox fails in every task that was tried: KeyError: 'prise' ({name}.py:2)"
+    assert problem("rases").endswith("'rases' in it: did you mean 'raises'?" if hosted else "did you mean 'raises'?")
+    close_hosts()
 
 
 def test_an_agent_that_neither_asks_nor_ends_is_named_with_its_time_limit(tasks, monkeypatch):

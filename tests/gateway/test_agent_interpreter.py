@@ -133,6 +133,7 @@ def test_what_an_agent_does_wrong_is_said_in_one_line(agent_of):
     ends = play(agent, *map(given, range(6)), Given("s6", "k", "u", game(id="task-6"), 1), given(7))
     kinds = ["KeyError", "SystemExit", "TypeError", "its result cannot be used"]
     assert [end.error.partition(":")[0] for end in ends[:4]] == kinds
+    assert ends[0].error.endswith(" (agent.py:5)") and ends[1].error.endswith(" (agent.py:6)")
     assert "call client.reset() before" in ends[4].error and "names no environment" in ends[5].error
     assert "unknown" in ends[6].error and all("\n" not in end.error for end in ends)
     assert ends[7].result.reward == 0.5  # the process has survived all that
@@ -220,7 +221,8 @@ def test_a_process_that_dies_fails_its_sessions_and_is_replaced(agent_of):
 def test_an_agent_that_cannot_be_imported_is_bad_input(agent_of):
     for source, problem in (
         ("import no_such_framework", "ModuleNotFoundError: No module named 'no_such_framework'"),
-        ("def agent(task, client): pass", "async def agent(task, client)"), ("os._exit(7)", "exit code 7"),
+        ("def agent(task, client): pass", "async def agent(task, client)"), ("x = 1 / 0", "zero (agent.py:2)"),
+        ("async def agnet(task, client): pass", "'agent' in it: did you mean 'agnet'?"), ("os._exit(7)", "exit code 7"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=r"env\.agent=.*agent\.py:agent in .*python") as raised:
             play(agent_of(source), given())

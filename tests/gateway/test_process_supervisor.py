@@ -107,6 +107,10 @@ def test_last_result_counts(monkeypatch, capsys):
     """)
     assert end == AgentEnd(AgentResult(0.5, True, metrics={"em": 1.0}))
     assert last_result(b'{"reward": 3}\n{"reward": ' + b"[" * 200_000 + b"}\n") == {"reward": 3}
+    for output, number in (("0", 0.0), (" 1.5e-1 \\n\\n", 0.15), ("3\\ndone", None), ("nan", None), ("1 2", None)):
+        assert run_code(f"print('{output}')") == (AgentEnd() if number is None else AgentEnd(AgentResult(number)))
+    crashed = run_code("print('episode'); print(3); raise SystemExit(1)")  # the number is no reward then
+    assert crashed == AgentEnd(error="exit code 1: 3")
     assert read_result({"reward": np.float32(0.5), "success": np.bool_(True)}) == AgentResult(0.5, True)
     monkeypatch.setattr(errors, "_reported", set())
     assert read_result(torch.tensor(0.0)) == AgentResult(0.0)

@@ -116,7 +116,11 @@ def test_agents_that_fail_say_how(tasks):
     (trajectory,) = collect(command("print('{\"reward\": 1}')"), tasks).trajectories
     assert trajectory.failed and trajectory.end_cause == "agent_error: it asked the model nothing"
     (trajectory,) = collect(command(ASK + "ask([{'role': 'user', 'content': 'a'}])"), tasks).trajectories
-    assert trajectory.failed and "no reward: end with a line such as" in trajectory.end_cause
+    assert trajectory.failed and "no reward: end with a number, or with a line such as" in trajectory.end_cause
+    for number, reward in (("0", 0.0), ("-2.5e-1\\n\\n", -0.25)):
+        said = ASK + f"ask([{{'role': 'user', 'content': 'a'}}]); print('{number}')"
+        (trajectory,) = collect(command(said), tasks).trajectories
+        assert (trajectory.end_cause, trajectory.episode_return) == ("terminated", reward)
 
 
 def test_an_agents_errors_are_excluded_and_counted_or_trained_on_with_a_reward(tasks):

@@ -1,6 +1,7 @@
 """Lengths of models that are no starters: measured, bounded by the model, said, and never in a person's way."""
 
 import asyncio
+import time
 from collections import Counter
 from datetime import date
 from pathlib import Path
@@ -148,8 +149,12 @@ def test_a_broken_environment_cannot_be_measured(model: Path, monkeypatch: pytes
         def close(self) -> None: ...
 
     monkeypatch.setattr(lengths, "env_pool", lambda settings: EnvPool(Broken))  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"cannot be measured, guess_numbers fails: .*no boiler .*; set them$"):
+    wanted = r"^guess_numbers fails in every task that was tried: RuntimeError: no boiler \(test_lengths.py:\d+\)$"
+    with pytest.raises(InputError, match=wanted):
         resolved(model)
+    monkeypatch.setattr(Broken, "reset", lambda self, **keys: time.sleep(60))
+    with pytest.raises(InputError, match=r"; max_response_tokens and max_model_len cannot be measured, set them$"):
+        resolved(model, env_timeout_s=0.05)
 
 
 def test_only_a_run_with_evaluations_needs_test_tasks(model: Path) -> None:

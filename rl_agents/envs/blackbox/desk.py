@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from rl_agents.errors import InputError
 from rl_agents.gateway.calls import GatewayLimits, ModelAnswer, ModelCall, Piece, Sent, Start
 from rl_agents.gateway.gateway import Gateway
 from rl_agents.gateway.process_supervisor import Agent, AgentEnd, Given
@@ -40,7 +41,7 @@ class Run:
     """One agent's run.
 
     Attributes:
-        events: its requests and, last, its end.
+        events: its requests and, last, its end, or why it cannot be started.
         rewards: received over HTTP and not read yet.
         recent: requests by digest, to recognize retries.
         closed: why no further request is served; empty while requests are served.
@@ -48,7 +49,7 @@ class Run:
 
     session: str
     key: str
-    events: queue.SimpleQueue[Asked | AgentEnd] = field(default_factory=queue.SimpleQueue)
+    events: queue.SimpleQueue[Asked | AgentEnd | InputError] = field(default_factory=queue.SimpleQueue)
     rewards: queue.SimpleQueue[float] = field(default_factory=queue.SimpleQueue)
     recent: dict[str, Asked] = field(default_factory=dict)
     task: asyncio.Task[None] | None = None
@@ -145,9 +146,11 @@ class Desk:
 
 
 async def _play(run: Run, agent: Agent, given: Given, timeout_s: float) -> None:
-    end = AgentEnd(error="it was stopped")
+    end: AgentEnd | InputError = AgentEnd(error="it was stopped")
     try:
         end = await agent.run(given, timeout_s)
+    except InputError as error:
+        end = error
     except Exception as error:
         end = AgentEnd(error=f"{type(error).__name__}: {error}")
     finally:

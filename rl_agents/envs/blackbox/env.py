@@ -22,16 +22,13 @@ from rl_agents.envs.blackbox.desk import Asked, Run, desk
 from rl_agents.envs.blackbox.histories import History
 from rl_agents.envs.blackbox.tasks import task_ids, task_payload
 from rl_agents.envs.stateful import StepResult, observations
+from rl_agents.errors import AgentFailed, InputError
 from rl_agents.gateway.process_supervisor import AgentEnd
-from rl_agents.gateway.results import AgentResult
+from rl_agents.gateway.results import NO_REWARD, AgentResult
 from rl_agents.web.errors import ApiError
 
 #: Seconds of waiting beyond the agent's own time limit.
 PATIENCE_S = 30.0
-
-
-class AgentFailed(RuntimeError):
-    """The agent ended without a result; the message has the reason."""
 
 
 class BlackboxEnv(gymnasium.Env[str, str]):
@@ -42,7 +39,7 @@ class BlackboxEnv(gymnasium.Env[str, str]):
     that the agent sent over HTTP since the last request and, at the end, its result's.
 
     Raises:
-        AgentFailed: from `reset` and `step`.
+        AgentFailed, InputError: from `reset` and `step`.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
@@ -71,7 +68,7 @@ class BlackboxEnv(gymnasium.Env[str, str]):
         self._run = desk().start(self.agent, task, seed or 0, self.options.agent_timeout_s)
         event = self._next(self._run)
         if isinstance(event, AgentEnd):
-            raise AgentFailed(f"the agent asked nothing: {event.error or 'it ended without a request'}")
+            raise AgentFailed(event.error or "the agent ended without a request to the model")
         turn = self._history.turn(event.call)
         return turn.observation, {**turn.info(), "task_id": task_id}
 
@@ -110,6 +107,8 @@ class BlackboxEnv(gymnasium.Env[str, str]):
             agent, limit = self.options.agent or self.options.agent_command, self.options.agent_timeout_s
             late = f"within env.agent_timeout_s={limit:g} and {PATIENCE_S:g} s more"
             raise AgentFailed(f"the agent {agent} neither asked nor ended {late}") from None
+        if isinstance(event, InputError):
+            raise event
         self._asked = event if isinstance(event, Asked) else None
         return event
 
@@ -125,7 +124,7 @@ class BlackboxEnv(gymnasium.Env[str, str]):
         result, cut = end.result or AgentResult(), cut or end.timed_out
         if not cut and (end.error or not (self._rewarded or result.reward is not None)):
             if self.options.error_reward is None:
-                raise AgentFailed(end.error or 'the agent ended without a reward: let its last line be {"reward": ...}')
+                raise AgentFailed(end.error or NO_REWARD)
             result = replace(result, reward=self.options.error_reward, success=False)
         info: dict[str, Any] = {"metrics": dict(result.metrics), "references": result.references}
         info |= {"points": result.points} | ({} if result.success is None else {"success": result.success})
