@@ -161,7 +161,7 @@ def test_another_engine_answers_for_a_killed_one_and_restore_pushes_the_last_wei
 
 
 def test_a_prompt_that_kills_engines_kills_two_at_most(ray_session: None, tiny_model_dir: Path, tmp_path: Path) -> None:
-    """What was in flight beside it goes on: on the third, or again where the first engine is back."""
+    """What was in flight beside it goes on, and later requests go to the third engine."""
     killed, poison = tmp_path / "killed", [*PROMPT, 9]
     group = InferenceGroup(EngineSettings(str(tiny_model_dir)), num_engines=3, num_cpus=0.1)
 
@@ -193,7 +193,7 @@ def test_a_prompt_that_kills_engines_kills_two_at_most(ray_session: None, tiny_m
     assert len({number for number, _ in failed}) == 2
     (alive,) = {0, 1, 2} - {number for number, _ in failed}
     assert ray.get(group.handles()[alive].place.remote())[0] == pids[alive]
-    assert len(generate(engine, *[SHORT] * 4)) == 4
+    assert all(isinstance(answer, Completion) for answer in generate(engine, *[SHORT] * 4))
     group.stop()
 
 
