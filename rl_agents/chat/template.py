@@ -140,7 +140,8 @@ class ChatTemplate:
         """Find the end-of-turn token.
 
         Raises:
-            InputError: the tokenizer has no chat template, or no special token ends an assistant's turn.
+            InputError: the tokenizer has no chat template, no special token ends an assistant's turn, or prompts lack
+                the beginning of an answer.
         """
         self.tokenizer = tokenizer
         self.options = options or ChatOptions()
@@ -153,6 +154,7 @@ class ChatTemplate:
         self.special: dict[int, str] = {token: word for token, word in words.items() if word}
         self._spelled = _any_of([*self.special.values(), GUARD])
         self.end_of_turn = self._find_end_of_turn()
+        self._check_generation_prompt()
         self.stop_token_ids, self.turn_ends = self._find_stops()
         # Tasks repeat within a group, and short observations repeat in all episodes.
         self.opening = _cached(self._opening, CACHED_TURNS)
@@ -302,6 +304,18 @@ class ChatTemplate:
         if not sentinel:
             raise InputError(f"{self.name}: the chat template omits the assistant's answer")
         return rest
+
+    def _check_generation_prompt(self) -> None:
+        """Refuse a template that ignores ``add_generation_prompt``, unless an answer follows a message directly."""
+        asked: dict[str, Any] = {"role": "user", "content": "task"}
+        prompt = self._render([asked], generate=True)
+        answered = self._tried([asked, {"role": "assistant", "content": SENTINEL}])
+        start = answered.partition(SENTINEL)[0].removeprefix(prompt)
+        if prompt == self._tried([asked]) and answered.startswith(prompt) and SENTINEL in answered and start.strip():
+            raise InputError(
+                f"{self.name}: the chat template ignores add_generation_prompt, so prompts lack the beginning of an "
+                f"answer: end it with {{% if add_generation_prompt %}}{{{{ {start!a} }}}}{{% endif %}}"
+            )
 
     def _find_end_of_turn(self) -> int:
         closing = self._encode(self._after_sentinel([], generate=False))

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rl_agents.data.hub import PREFIX, SUFFIXES, folder_files, hub_files
 from rl_agents.errors import InputError, nearest, similar, similar_file
-from rl_agents.tools.strict_json import DECODER, check_plain, check_text_file, strict_json
+from rl_agents.tools.strict_json import DECODER_OF_TABLES, check_plain, check_text_file, strict_json, written
 
 if TYPE_CHECKING:
     import pyarrow
@@ -107,7 +107,7 @@ def object_of(record: Any, noun: str) -> dict[str, Any]:
 
 
 def text_of(record: Mapping[str, Any], field: str, most: int = 0, least: int = 1) -> str:
-    """Return a field's text.
+    """Return a field's text; a number is the text that is written.
 
     Args:
         most, least: number of characters, blank ones not counted as the least; 0: no limit.
@@ -118,7 +118,7 @@ def text_of(record: Mapping[str, Any], field: str, most: int = 0, least: int = 1
     if field not in record:
         there = ", ".join(ascii(name)[1:-1] for name in list(record)[:8])
         raise ValueError(f"no '{field}'; it has: {there or 'nothing'}")
-    value = record[field]
+    value = written(record[field])
     if isinstance(value, str) and least <= len(value.strip()) and len(value) <= (most or len(value)):
         return value
     size = f"{least} to {most}" if most else f"at least {least}"
@@ -182,7 +182,7 @@ def _line_rows(path: Path) -> Iterator[Row]:
 
 def _parsed(raw: bytes) -> Any:
     try:
-        return strict_json(raw.decode().strip())
+        return strict_json(raw.decode().strip(), DECODER_OF_TABLES)
     except UnicodeDecodeError as error:
         return ValueError(f"not UTF-8 (byte 0x{raw[error.start]:02x} at column {error.start + 1})")
     except ValueError as error:
@@ -503,7 +503,7 @@ class JsonStream:
 
     def _checked(self) -> Any:
         try:
-            value, _ = DECODER.raw_decode(self._buffer, self._start)
+            value, _ = DECODER_OF_TABLES.raw_decode(self._buffer, self._start)
             check_plain(value)
         except (ValueError, RecursionError) as error:
             return ValueError(str(error)) if isinstance(error, ValueError) else error

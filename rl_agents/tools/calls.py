@@ -212,7 +212,7 @@ def _typed(text: str, schema: Any) -> Any:
 
     Without a schema, a text that is valid JSON is read as JSON, because models' templates write only strings unquoted.
     """
-    kinds = _kinds(schema)
+    kinds = schema_types(schema)
     if "string" in kinds and not ("null" in kinds and text.strip() in _PYTHON_NONE):
         return text
     try:
@@ -225,13 +225,14 @@ _PYTHON = {"True": "true", "False": "false", "None": "null"}
 _PYTHON_NONE = ("null", "None")
 
 
-def _kinds(schema: Any) -> set[str]:
+def schema_types(schema: Any) -> set[str]:
+    """Return the names of the JSON types that a schema names; empty for any."""
     if not isinstance(schema, Mapping):
         return set()
     kind = schema.get("type")
     kinds = {kind} if isinstance(kind, str) else set(kind) if isinstance(kind, list) else set()
     kinds |= {"string"} if any(isinstance(value, str) for value in schema.get("enum", ())) else set()
-    return kinds.union(*(_kinds(part) for word in ("anyOf", "oneOf") for part in schema.get(word) or ()))
+    return kinds.union(*(schema_types(part) for word in ("anyOf", "oneOf") for part in schema.get(word) or ()))
 
 
 def _read_bare(content: str, known: Iterable[str] | None) -> tuple[str, tuple[ToolCall, ...]] | None:

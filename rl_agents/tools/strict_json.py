@@ -20,13 +20,40 @@ def check_text_file(start: bytes) -> None:
             raise ValueError(f"{kind}, not JSON or JSONL; unpack it first")
 
 
-def strict_json(text: str) -> Any:
-    """Parse ``text``.
+class Written(float):
+    """A fraction of JSON that keeps its text, such as ``1.50``."""
+
+    def __new__(cls, text: str) -> Written:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    text: str
+
+
+def written(value: Any) -> Any:
+    """Return a number as text, a fraction of a `DECODER_OF_TABLES` as it is written; anything else unchanged."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return value.text if isinstance(value, Written) else str(value)
+
+
+def plain_floats(value: Any) -> Any:
+    """Return a JSON value with plain floats instead of `Written` ones."""
+    if isinstance(value, dict):
+        return {name: plain_floats(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [plain_floats(item) for item in value]
+    return float(value) if isinstance(value, Written) else value
+
+
+def strict_json(text: str, decoder: json.JSONDecoder | None = None) -> Any:
+    """Parse ``text``, by default with `DECODER`.
 
     Raises:
         ValueError: the first problem in one line, with the column of a syntax error.
     """
-    value = _decoded(text, DECODER)
+    value = _decoded(text, decoder or DECODER)
     check_plain(value)
     return value
 
@@ -101,3 +128,4 @@ def _no_constants(name: str) -> NoReturn:
 
 #: ``DECODER.raw_decode(text, position)`` reads one of several values.
 DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_no_constants)
+DECODER_OF_TABLES = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_no_constants, parse_float=Written)

@@ -16,13 +16,14 @@ from rl_agents.chat.messages import assistant_message, message_calls
 from rl_agents.data.hub import PREFIX
 from rl_agents.data.tables import open_table
 from rl_agents.data.trajectory import Step
-from rl_agents.errors import InputError
+from rl_agents.errors import InputError, report_once
 from rl_agents.store.files import POOL_FILE
 from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import Exchange
 from rl_agents.tools.calls import Tool, read_response, read_tools
-from rl_agents.tools.strict_json import strict_json
+from rl_agents.tools.strict_json import plain_floats, strict_json
 from rl_agents.traces.formats import FIELDS, Trace, read_trace, task_of
+from rl_agents.traces.padding import padding
 from rl_agents.traces.store import TURNS_FILE, is_turn_file, read_turns
 from rl_agents.traces.turns import Extraction, Turn, extract_turns
 
@@ -207,13 +208,21 @@ def iter_traces(
     name: str | Path, tools: Sequence[Tool] = (), columns: Mapping[str, str] | None = None
 ) -> Iterator[Trace | Defect]:
     """Yield the traces and defects of a table or pool one after another."""
+    removed = 0
     for source, record in _records(name, columns):
         try:
             if isinstance(record, ValueError):
                 raise record
-            yield read_trace(record, source, tools)
+            trace = read_trace(record, source, tools)
         except ValueError as error:
             yield Defect(source, str(error))
+        else:
+            if padded := padding(record):
+                own = [tool.to_openai() for tool in trace.tools] if trace.tools != tuple(tools) else []
+                removed += max(0, padded - padding([*trace.messages, *own]))
+            yield trace
+    if removed:
+        report_once(f"{name}: {removed} nulls that fill up arguments and tool definitions are removed")
 
 
 def read_tool_file(path: Path) -> tuple[Tool, ...]:
@@ -241,7 +250,7 @@ def _records(name: str | Path, columns: Mapping[str, str] | None) -> Iterator[tu
             item = f" (item {row.number})" if row.kind == "item" else ""  # a whole list may be on one line
             source = f"{row.path}:{row.line}{item}"
             try:
-                yield source, row.record()
+                yield source, plain_floats(row.record())
             except ValueError as error:
                 yield source, error
     except InputError as error:  # records after broken syntax cannot be separated

@@ -24,6 +24,7 @@ from rl_agents.chat.messages import Message, check_dialogue, read_message
 from rl_agents.errors import similar
 from rl_agents.tools.calls import Tool, read_tools
 from rl_agents.tools.strict_json import strict_json
+from rl_agents.traces.padding import unpadded_message, unpadded_tools
 
 #: A record has the form of the first of these keys in it (see `_READERS`).
 FORMATS = ("messages", "responses_create_params", "traj", "conversations", "prompt")
@@ -96,14 +97,14 @@ def read_trace(record: Any, source: str, tools: Sequence[Tool] = ()) -> Trace:
 
 
 def _read_chat(record: Mapping[str, Any], source: str, tools: tuple[Tool, ...]) -> Trace:
-    own = read_tools(record["tools"]) if record.get("tools") else tools
+    own = _own_tools(record, tools)
     name = record.get("id", record.get("trace_id"))
-    messages = _messages(record["messages"], "messages")
+    messages = _messages(record["messages"], "messages", own)
     return Trace(_name(name, source), source, messages, own, _reward(record.get("reward")))
 
 
 def _read_tau_bench(record: Mapping[str, Any], source: str, tools: tuple[Tool, ...]) -> Trace:
-    messages, trial = _messages(record["traj"], "traj"), record.get("trial")
+    messages, trial = _messages(record["traj"], "traj", tools), record.get("trial")
     task = record.get("task_id")
     name = None if task is None else f"{task}" if trial is None else f"{task}{_TRIAL}{trial})"
     return Trace(_name(name, source), source, messages, tools, _reward(record.get("reward")))
@@ -130,8 +131,8 @@ def _read_pair(record: Mapping[str, Any], source: str, tools: tuple[Tool, ...]) 
     asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     if not isinstance(asked, list):
         raise ValueError(f"prompt is {type(prompt).__name__}, neither text nor a list of messages")
-    messages = _messages([*asked, {"role": "assistant", "content": response}], "prompt")
-    own = read_tools(record["tools"]) if record.get("tools") else tools
+    own = _own_tools(record, tools)
+    messages = _messages([*asked, {"role": "assistant", "content": response}], "prompt", own)
     name = _name(record.get("id"), source)
     return Trace(name, source, messages, own, _reward(record.get("reward")), single=True)
 
@@ -155,7 +156,7 @@ def _read_nemo_gym(record: Mapping[str, Any], source: str, tools: tuple[Tool, ..
         items = [{"role": "user", "content": items}]
     if not isinstance(items, list):
         raise ValueError(f"responses_create_params.input is {type(items).__name__}, not a list")
-    own = read_tools(params["tools"]) if params.get("tools") else tools
+    own = _own_tools(params, tools)
     metadata = record["metadata"] if isinstance(record.get("metadata"), Mapping) else {}
     harness = str(record.get("harness") or metadata.get("harness") or "")
     expected = _expected_items(record, metadata)
@@ -194,13 +195,18 @@ def _expected_items(record: Mapping[str, Any], metadata: Mapping[str, Any]) -> l
     return [*said, *({**call, "call_id": f"expected_{number}"} for number, call in enumerate(calls))]
 
 
-def _messages(data: Any, name: str) -> tuple[Message, ...]:
+def _own_tools(record: Mapping[str, Any], tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    """Return the record's definitions, or ``tools`` if it has none."""
+    return read_tools(unpadded_tools(record["tools"])) if record.get("tools") else tools
+
+
+def _messages(data: Any, name: str, tools: Sequence[Tool] = ()) -> tuple[Message, ...]:
     if not isinstance(data, list) or not data:
         raise ValueError(f"{name} is {'empty' if data == [] else type(data).__name__}, not a list of messages")
     found = []
     for number, item in enumerate(data, start=1):
         try:
-            found.append(read_message(item))
+            found.append(read_message(unpadded_message(item, tools)))
         except ValueError as error:
             raise ValueError(f"message {number}: {error}") from None
     return tuple(found)

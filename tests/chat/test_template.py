@@ -1,5 +1,6 @@
 import itertools
 import json
+import re
 
 import pytest
 from chat_tokenizers import QWEN, byte_level, llama, qwen
@@ -130,6 +131,14 @@ def test_window_of_zero_steps_and_an_environments_own_format():
     assert seen == [("the task", (("the task", "go"),), "a room")]
 
 
+def test_an_answer_may_follow_a_message_directly() -> None:
+    form = (
+        "{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]{% else %} {{ m.content }}</s>"
+    )
+    template = ChatTemplate(byte_level(["</s>"], "</s>", form + "{% endif %}{% endfor %}"))
+    assert template.decode(template.opening("go")) == "[INST] go [/INST]"
+
+
 def test_unusable_tokenizers_are_input_errors_that_name_the_folder(tmp_path):
     with pytest.raises(InputError, match="no such model folder"):
         load_tokenizer(tmp_path / "absent")
@@ -141,6 +150,9 @@ def test_unusable_tokenizers_are_input_errors_that_name_the_folder(tmp_path):
         "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}": "no special token ends every",
         "{% for m in messages %}{{ m.content }}{% if loop.last %}<|im_end|>{% endif %}{% endfor %}": "no special token",
         "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}": "omits",
+        QWEN.partition("{% if add_g")[0]: re.escape(
+            r"answer: end it with {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+        ),
         "{{ raise_exception('roles must alternate') }}": "chat template fails: roles must alternate",
     }
     for number, (template, message) in enumerate(cases.items()):

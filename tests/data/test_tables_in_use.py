@@ -17,6 +17,8 @@ from rl_agents.cli import main
 from rl_agents.data.tables import open_table
 from rl_agents.envs.base import env_spec as spec
 from rl_agents.envs.base import make_env, read_env_options, task_ids
+from rl_agents.envs.long_form_qa.tasks import read_question
+from rl_agents.envs.multihop_qa.questions import read_questions
 from rl_agents.errors import InputError
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
 from rl_agents.traces.files import read_traces
@@ -88,6 +90,23 @@ def test_rows_without_ids_have_different_ones_in_different_files(tmp_path: Path)
     assert task_ids("mcp", "train", questions) == ["1", "2"] and task_ids("mcp", "test", questions) != ["1", "2"]
     shards = {"tasks": f"{tmp_path}/sh/train", "agent_command": "true"}
     assert len({name for split in ("train", "test") for name in task_ids("blackbox", split, shards)}) == 4
+
+
+@pytest.mark.parametrize("end", ["jsonl", "json", "parquet"])
+def test_numeric_answers_are_texts_as_they_are_written(tmp_path: Path, end: str) -> None:
+    rows = [(f'"n{i}"', answer) for i, answer in enumerate(("7", "1.50", "[3, 2e3]", "-0.0", "true"))]
+    text = [f'{{"id": {name}, "question": "How many?", "answer": {answer}}}' for name, answer in rows]
+    expected: list[tuple[str, ...]] = [("7",), ("1.50",), ("3", "2e3"), ("-0.0",)]
+    path = tmp_path / f"q.{end}"
+    if end == "parquet":
+        written(path, [{"id": f"n{i}", "question": "How many?", "answer": number} for i, number in enumerate((42, 7))])
+        expected = [("42",), ("7",)]
+    else:
+        path.write_text("[" + ",".join(text) + "]" if end == "json" else "\n".join(text))
+    reports: list[str] = []
+    assert [entry.question.answers for entry, _ in read_questions(path, 0.2, reports.append)] == expected
+    assert end == "parquet" or "answer is bool, not a text" in reports[0]
+    assert read_question({"points": [2.5], "question": 7}, 1)[0].points == ("2.5",)
 
 
 def test_blackbox_and_mcp_take_tables(tmp_path: Path) -> None:

@@ -267,7 +267,7 @@ def test_a_corpus_of_its_own(tmp_path: Path) -> None:
         ({"question": "q"}, "line 2: no 'answer' in the question; it has: question"),
         ({"question": " ", "answer": "a"}, "line 2: 'question' is .*, not a text"),
         ({"question": "q", "answer": []}, "line 2: answer has no text; 1 of 2 questions cannot be used"),
-        ({"question": "q", "answer": 7}, "line 2: answer is int"),
+        ({"question": "q", "answer": True}, "line 2: answer is bool"),
         ({**HOTPOT, "context": [["Ada"]]}, r"line 2: context is not a list of \[title, \[sentences\]\]"),
         ({**HOTPOT, "supporting_facts": [3]}, "line 2: supporting_facts is not a list of"),
         ({**MUSIQUE, "paragraphs": [{"title": "x"}]}, "line 2: no 'paragraph_text'; it has: title"),

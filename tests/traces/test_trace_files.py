@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from pivot.expert_traces import GOOD, TOOL, call, changed, nemo, real_file, rows, without
 
+from rl_agents import errors
 from rl_agents.chat.messages import message_calls
 from rl_agents.cli import main
 from rl_agents.data import tables
 from rl_agents.errors import InputError
+from rl_agents.tools.calls import check_call
 from rl_agents.traces.files import infer_tools, read_traces
 from rl_agents.traces.formats import read_trace
 from rl_agents.traces.turns import Extraction, extract_turns, trace_turns
@@ -118,6 +120,38 @@ def test_the_good_trace(tmp_path: Path) -> None:
     }  # fmt: skip
     reused = messages(*GOOD["messages"][:4], *GOOD["messages"][2:])
     assert len(read_trace(reused, "f:1").messages) == 7, "an id may be used again after its result"
+
+
+def test_nulls_that_fill_up_rows_are_removed_and_counted(tmp_path: Path, monkeypatch, capsys) -> None:
+    """As the package datasets writes it: all arguments and all properties have the keys of all."""
+    monkeypatch.setattr(errors, "_reported", set())
+    null, text = None, {"type": "string", "enum": None}
+    other = {"description": None, "properties": {"city": None, "days": {"type": ["integer", "null"], "enum": None}}}
+    parameters = [{"properties": {"city": text, "days": None}, "type": "object", "required": ["city"]}, other]
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": part}}
+        for name, part in zip(("weather", "wait"), parameters, strict=True)
+    ]
+    given = {"weather": {"city": "Rome", "days": null, "x": null}, "wait": {"city": null, "days": null, "x": null}}
+    calls = [call(name, "", f"c{number}") for number, name in enumerate(given, start=1)]
+    for each in calls:
+        each["function"]["arguments"] = given[each["function"]["name"]]  # an object
+    record = changed("messages", 2, "tool_calls", value=calls)
+    record["messages"].insert(4, {**record["messages"][3], "tool_call_id": "c2"})
+    file = tmp_path / "padded.jsonl"
+    file.write_bytes(line({**record, "tools": tools}) + b"\n" + line(GOOD))
+    padded, plain = read_traces(file).traces
+    weather, wait = message_calls(padded.messages[2])
+    assert weather.arguments == {"city": "Rome"} and wait.arguments == {"days": None}, "the schema allows this one"
+    assert [check_call(each, padded.tools) for each in (weather, wait)] == ["", ""]
+    assert padded.tools[0].parameters["properties"] == {"city": {"type": "string"}}
+    assert capsys.readouterr().err == (
+        f"[rl_agents] {file}: 9 nulls that fill up arguments and tool definitions are removed\n"
+    )
+    city = {"type": "string", "default": null}  # a valid schema
+    kept = changed("tools", 0, "function", "parameters", "properties", value={"city": city})
+    assert read_trace(kept, "f:1").tools[0].parameters["properties"] == {"city": city}
+    assert plain == read_trace(GOOD, plain.source)
 
 
 def test_a_list_instead_of_lines(tmp_path: Path) -> None:

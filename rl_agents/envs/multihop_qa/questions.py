@@ -32,6 +32,7 @@ from rl_agents.data.tables import Table, object_of, open_table, text_of
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage
 from rl_agents.rewards.wording import normalized
+from rl_agents.tools.strict_json import written
 
 #: Answers without partial credit: a longer text with such a word is not half correct.
 _ALL_OR_NOTHING = frozenset(("yes", "no", "noanswer"))
@@ -189,14 +190,15 @@ def _answers(record: dict[str, Any]) -> tuple[str, ...]:
     key = next((key for key in ANSWER_KEYS if key in record), None)
     if key is None:
         raise ValueError(f"no 'answer' in the question; it has: {', '.join(list(record)[:8])}")
-    given = record[key]
+    given = written(record[key])
     answers = [given] if isinstance(given, str) else given
     aliases = record.get("answer_aliases", [])
     if not isinstance(answers, list) or not isinstance(aliases, list):
         raise ValueError(f"{key} is {type(given).__name__}, not a text or a list of texts")
-    if not all(isinstance(answer, str) for answer in (*answers, *aliases)):
+    texts = [written(answer) for answer in (*answers, *aliases)]
+    if not all(isinstance(answer, str) for answer in texts):
         raise ValueError(f"{key} has an item that is not a text")
-    accepted = tuple(dict.fromkeys(answer for answer in (*answers, *aliases) if answer.strip()))
+    accepted = tuple(dict.fromkeys(answer for answer in texts if answer.strip()))
     if not accepted:
         raise ValueError(f"{key} has no text")
     return accepted

@@ -26,6 +26,7 @@ from rl_agents.envs.options import RetrieverKeys
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import clean_text
 from rl_agents.retrieval.passages import Passage, PassageStore, Retriever
+from rl_agents.tools.strict_json import written
 
 MAX_TITLE, MAX_ABSTRACT, MAX_QUERY = 2_000, 20_000, 2_000
 MAX_REFERENCES, MAX_RELEVANT = 10_000, 10_000
@@ -196,7 +197,8 @@ def _query(record: Any, number: int) -> tuple[str, str, frozenset[str]]:
     name = record.get("id", record.get("qid", number))
     if not isinstance(name, str | int) or isinstance(name, bool) or not _ID.fullmatch(str(name)):
         raise ValueError(f"id is {name!a:.80}, not a short text or a number")
-    relevant = _list(record, "relevant" if "relevant" in record else "answer_arxiv_id", MAX_RELEVANT)
+    listed = _list(record, "relevant" if "relevant" in record else "answer_arxiv_id", MAX_RELEVANT)
+    relevant = [written(item) for item in listed]
     if not relevant or not all(isinstance(item, str) for item in relevant):
         raise ValueError("'relevant' is not a list of at least one paper id")
     query = text_of(record, "query" if "query" in record else "question", MAX_QUERY)
