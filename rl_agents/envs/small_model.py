@@ -38,6 +38,10 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
+#: For models that call tools: they know those of their environment, whose definitions are a blank, so it has no token.
+TOOL_TEMPLATE = "{% if tools %} {% endif %}" + CHAT_TEMPLATE.replace(
+    "<{{ message['role'] }}>", "<{{ 'user' if message['role'] == 'tool' else message['role'] }}>"
+)
 
 
 def word_tokenizer(words: Sequence[str], tags: Sequence[str], max_tokens: int) -> PreTrainedTokenizerFast:
@@ -56,8 +60,8 @@ def word_tokenizer(words: Sequence[str], tags: Sequence[str], max_tokens: int) -
     )
     backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
     return chat_tokenizer(
-        backend, CHAT_TEMPLATE, max_tokens, pad_token=PAD, unk_token=UNKNOWN, eos_token=END_OF_TURN,
-        additional_special_tokens=[SYSTEM, USER, ASSISTANT],
+        backend, TOOL_TEMPLATE if "tool_call" in tags else CHAT_TEMPLATE, max_tokens, pad_token=PAD, unk_token=UNKNOWN,
+        eos_token=END_OF_TURN, additional_special_tokens=[SYSTEM, USER, ASSISTANT],
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Parameters of a request in any dialect that affect its answer, for gateways and servers.
 
 A gateway samples from the policy as it is, since training needs the log-probabilities of its own distribution. So it
-honors ``tool_choice: none`` and log-probabilities. All other parameters have no effect, and are reported.
+honors ``tool_choice: none`` and log-probabilities, and reports the others, which have no effect.
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ from rl_agents.inference.base import (
     Engine,
     EngineError,
     Extras,
-    Likeliest,
     RequestRefused,
     Sampling,
     check_completion,
@@ -360,12 +359,12 @@ class Gateway:
         shown = Shown.of(self.template, question.prompt_ids, call.stop, question.tools, wants)
 
         def tell(
-            token_ids: Sequence[int], logprobs: Sequence[float], likeliest: Sequence[Likeliest] = (), last: bool = False
+            token_ids: Sequence[int], logprobs: Sequence[float], top: Sequence[Any] = (), last: bool = False
         ) -> bool:
             nonlocal read
             read += len(token_ids)
             made.policy_version = made.policy_version or getattr(self._engine, "version", 0)
-            delta = shown.delta(index, token_ids, logprobs, likeliest, last)
+            delta = shown.delta(index, token_ids, logprobs, top, last)
             if delta.content or delta.thoughts or delta.logprobs:
                 asked.pieces.add(delta)
             return bool(shown.stopped_by)

@@ -210,6 +210,7 @@ STARTER = word_starter(
     tags=TAGS,
     max_tokens=512,
     compose=compose_embeddings,
+    version=2,
     training={"iterations": 30, "tasks_per_iteration": 640, "demonstrations": 8192},
     # It only reads the prompts of the small worlds.
     defaults={"env.questions": QUESTIONS, "max_model_len": 256, "max_response_tokens": 14, "eval_episodes": 400},

@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -18,9 +19,10 @@ from rollout.scripted import ScriptedEngine
 
 from rl_agents.chat.template import make_context
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
-from rl_agents.envs.base import named_env, task_ids
+from rl_agents.envs.base import named_env, starter_spec, task_ids
 from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.agents import TaskWorld
+from rl_agents.envs.multihop_qa import MultihopQAOptions
 from rl_agents.gateway.agent_interpreter import HostedAgent
 from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
@@ -57,19 +59,19 @@ def game_of(given):
     return TaskWorld(replace(given, task=given.task.get("game", given.task)))
 
 
-def collect(tasks: list[dict], engine, tmp_path: Path, limits: Limits) -> dict[str, Trajectory]:
+def collect(tasks: list[dict], engine, tmp_path: Path, limits: Limits, context=CONTEXT) -> dict[str, Trajectory]:
     """Play every task at once in the process that has all frameworks; return trajectories by task id."""
-    return asyncio.run(collected(tasks, engine, tmp_path / "tasks.jsonl", limits))
+    return asyncio.run(collected(tasks, engine, tmp_path / "tasks.jsonl", limits, context))
 
 
-async def collected(tasks: list[dict], engine, file: Path, limits: Limits) -> dict[str, Trajectory]:
+async def collected(tasks: list[dict], engine, file: Path, limits: Limits, context=CONTEXT) -> dict[str, Trajectory]:
     """See `collect`."""
     file.write_text("".join(json.dumps({"split": "train", **task}) + "\n" for task in tasks))
     options = BlackboxOptions(agent="x:y", tasks=str(file), agent_timeout_s=120.0, agent_concurrency=40)
     agent = HostedAgent(str(PYTHON), str(Path(__file__).with_name("hosted.py")), "agent", game_of)
     specs = [EpisodeSpec(task["id"], 0, n, seed=SEED + n) for n, task in enumerate(tasks)]
     rollouts = await collect_blackbox(
-        specs, BlackBox(agent, options, limits.max_turns), engine, CONTEXT.template, limits
+        specs, BlackBox(agent, options, limits.max_turns), engine, context.template, limits
     )
     assert not rollouts.input_error and not rollouts.engine_errors
     return {trajectory.task_id: trajectory for trajectory in rollouts.trajectories}
@@ -101,7 +103,7 @@ def page_files(tmp_path: Path) -> dict[str, str]:
 
 
 def test_the_code_of_the_page_is_the_examples():
-    assert len(CODE) == 12
+    assert len(CODE) == 13
     for name, function, code in SECTION.findall(GUIDE):
         assert code == (ROOT / f"docs/examples/agents/{name}_agent.py").read_text("utf-8"), name
         assert f"async def {function}(task, client" in code
@@ -152,3 +154,28 @@ def test_smolagents_with_tools_win_a_game(tmp_path, kind):
     (trajectory,) = collect([task], engine, tmp_path, WIDE).values()
     assert (trajectory.end_cause, trajectory.success, trajectory.episode_return) == ("terminated", True, 1.0)
     assert len(trajectory.steps) == 2
+
+
+@needs_clients
+def test_a_tool_of_pydantic_ai_is_called_by_a_warm_start_model_with_the_built_in_loops_tokens(tmp_path):
+    """The model of the page's command: it searches and answers as in its environment, which it has learned."""
+    starter = starter_spec("multihop_qa", {})
+    words = starter.build_tokenizer()
+    context = make_context("append", words)
+    keys = {"prompt": "compact", "questions": "small"}
+    task = task_ids("multihop_qa", "train", keys)[0]
+    turns = [action for _, action in starter.expert(task, Random(0), MultihopQAOptions(**keys), 5)]
+
+    def script(prompt: str) -> str:
+        return turns[min(prompt.count("<assistant>"), len(turns)) - 1]
+
+    game = {"id": task, "env": "multihop_qa", "options": keys, "max_turns": 5}
+    file, limits = page_files(tmp_path)["pydantic_ai_tools"], Limits(5, 40, 512)
+    tasks = [{"id": "0", "file": file, "function": "tools", "game": game}]
+    (mine,) = collect(tasks, ScriptedEngine(words, script), tmp_path, limits, context).values()
+    make = partial(named_env, "multihop_qa", 5, **keys)
+    spec = EpisodeSpec(task, 0, 0, SEED)
+    (theirs,) = asyncio.run(play_episodes([spec], make, ScriptedEngine(words, script), context, limits)).trajectories
+    assert len(turns) > 1 and all("tool_call" in turn for turn in turns[:-1])
+    assert (mine.end_cause, mine.success, theirs.success) == ("terminated", True, True)
+    assert ids(mine) == ids(theirs)
