@@ -29,7 +29,7 @@ class GaeKeys(DiscountKeys, PolicyGradientKeys):
 
     gae_lambda: float = key(1.0, "Lambda of generalized advantage estimation", ge=0, le=1)
     bootstrap_on_truncation: bool = key(
-        False, "Bootstrap from the value when an episode is cut off by a limit; off: from 0"
+        False, "Bootstrap from the value of the next state if a limit cuts an episode; off: from 0"
     )
     whiten: bool = key(True, "Whiten advantages over the batch: over tokens in ppo, over steps in steppo and chain-gae")
 
@@ -47,13 +47,11 @@ class ReinforceKeys(PolicyGradientKeys, DiscountKeys):
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: PpoKeys) -> None:
     """Token GAE continued over the rows of a trajectory; advantages whitened over all sampled tokens.
 
-    An episode that was cut by a limit bootstraps 0, or with ``bootstrap_on_truncation`` the critic's value of its
-    last sampled token's prefix, the nearest state that was forwarded. In a tree of calls, a step continues at the first
-    token of the step that reads its result.
+    An episode that was cut by a limit bootstraps 0, or with ``bootstrap_on_truncation`` `Row.value_after`, the value of
+    the next prompt. In a tree of calls, a step continues at the first token of the step that reads its result.
     """
     pieces = Pieces.of(rows, trajectories)
     values, masks = pieces.cut([_values(row) for row in rows]), pieces.cut([row.mask for row in rows])
-    cut = [settings.bootstrap_on_truncation and not ended for ended in pieces.terminated]
     gae = token_gae(
         pieces.cut(penalized_rewards(rows, trajectories, settings.invalid_action_penalty)),
         values,
@@ -61,7 +59,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Pp
         pieces.following,
         gamma=settings.gamma,
         lam=settings.gae_lambda,
-        final_values=[_last(*piece) if was_cut else 0.0 for was_cut, *piece in zip(cut, values, masks, strict=True)],
+        final_values=[rows[number].value_after for number in pieces.rows],
     )
     advantages, returns = pieces.join(gae.advantages, rows), pieces.join(gae.returns, rows)
     if settings.whiten:
@@ -90,12 +88,6 @@ def reinforce_credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], se
 def _values(row: Row) -> FloatArray:
     assert row.values is not None, "the critic scores rows before credit"
     return row.values
-
-
-def _last(values: FloatArray, mask: FloatArray) -> float:
-    """The value at the last sampled token; 0 where there is none."""
-    sampled = np.flatnonzero(mask)
-    return float(values[sampled[-1]]) if sampled.size else 0.0
 
 
 ALGORITHM = AlgorithmSpec(

@@ -47,8 +47,8 @@ def value_mask(row: Row, settings: StepPoKeys) -> FloatArray:
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: StepPoKeys) -> None:
     """δ_t = r_t + γ·V_{t+1} - V_t;  A_t = Σ_l (γλ)^l·δ_{t+l}, whitened over the batch's steps (equation 6).
 
-    With ``bootstrap_on_truncation``, an episode that was cut continues from the value of its last state, the nearest
-    that the critic reads. In a tree of calls, t+1 is the step that reads the result of t.
+    With ``bootstrap_on_truncation``, V_{t+1} of an episode that was cut is `Row.value_after`, the value of the next
+    prompt. In a tree of calls, t+1 is the step that reads the result of t.
     """
     if settings.steppo_credit == "token_gae":
         ppo.credit(rows, trajectories, settings)
@@ -61,7 +61,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: St
         table.following,
         gamma=settings.gamma,
         lam=settings.gae_lambda,
-        final_values=values * table.cut if settings.bootstrap_on_truncation else np.zeros(len(table)),
+        final_values=np.array([rows[row].value_after for row in table.rows]),
     )
     table.spread(rows, whiten_steps(gae.advantages) if settings.whiten else gae.advantages)
     for row in rows:

@@ -36,6 +36,7 @@ class Row:
         advantages: credit per token (filled by the algorithm's credit function).
         values: critic's value of the prefix before the token (filled when there is a critic).
         value_mask: 1 where the critic is read and trained (filled with the values).
+        value_after: critic's value of the state after a row that a limit cut (filled with ``bootstrap_on_truncation``).
         returns: the critic's targets.
         old_logprobs: denominator of the importance ratio.
         reference_logprobs: log-probabilities under the reference (filled when there is a KL term).
@@ -53,6 +54,7 @@ class Row:
     last: bool = True
     again: bool = False
     fresh: bool = True
+    value_after: float = 0.0
     advantages: FloatArray | None = None
     values: FloatArray | None = None
     value_mask: FloatArray | None = None

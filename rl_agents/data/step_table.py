@@ -145,13 +145,11 @@ class Pieces:
         rows: index of each piece's row.
         spans: its tokens in that row.
         following: the piece that follows, -1: none.
-        terminated: its task ended by its own rules.
     """
 
     rows: list[int]
     spans: list[slice]
     following: Ints
-    terminated: list[bool]
 
     @classmethod
     def of(cls, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> Pieces:
@@ -168,8 +166,7 @@ class Pieces:
                 numbers.append(number)
                 spans.append(span)
                 keys.append((row.trajectory, step))
-        ended = [trajectories[rows[number].trajectory].terminated for number in numbers]
-        return cls(numbers, spans, _links(keys, links.__getitem__), ended)
+        return cls(numbers, spans, _links(keys, links.__getitem__))
 
     def cut(self, arrays: Sequence[FloatArray]) -> list[FloatArray]:
         return [arrays[number][span] for number, span in zip(self.rows, self.spans, strict=True)]

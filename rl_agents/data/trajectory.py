@@ -12,6 +12,8 @@ from typing import Any
 
 #: `Step.next_step` of a call whose answer was not used: an aborted retry, or a rejected sample.
 ABANDONED = -2
+#: Fact of an episode that a limit cut: the ids that the policy would have read next.
+NEXT_PROMPT = "next_prompt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ class Trajectory:
         metrics: numbers that the environment reports at the end (``info["metrics"]``).
         facts: plain data that rewards and reports read: ``references`` (accepted answers), ``points`` (required
             statements of a long answer), ``evidence`` (results of the tools), ``chat`` (messages and tools at the
-            beginning, if they are more than the observation), ``truncation`` (rule, turn, outcome),
+            beginning, if they are more than the observation), ``next_prompt`` (`NEXT_PROMPT`, for
+            ``bootstrap_on_truncation``), ``truncation`` (rule, turn, outcome),
             ``environment_return`` and ``prs`` (the return that a shaped reward replaced, and its parts).
     """
 

@@ -61,7 +61,7 @@ def packed_batches(rows: Sequence[Row], max_tokens: int) -> Iterator[list[int]]:
     yield from batches
 
 
-OF_ROW = ("trajectory", "group_id", "terminated", "last", "again", "fresh")
+OF_ROW = ("trajectory", "group_id", "terminated", "last", "again", "fresh", "value_after")
 PER_TOKEN = [f.name for f in dataclasses.fields(Row) if f.name not in OF_ROW]
 
 

@@ -7,15 +7,18 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import ray
 from ray.exceptions import RayActorError
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
 from rl_agents.algorithms.base import AlgorithmSpec
+from rl_agents.algorithms.ppo import GaeKeys
 from rl_agents.config import Settings
 from rl_agents.data.samples import FloatArray, Row
+from rl_agents.data.trajectory import NEXT_PROMPT, Trajectory
 from rl_agents.errors import LearnerLost
 from rl_agents.inference.client import brief
 from rl_agents.learner.metrics import reduce_metrics
@@ -96,8 +99,8 @@ class AgentLearnerGroup(LearnerGroup):
             output.update(zip(shard, arrays, strict=True))
         return [output[i] for i in range(len(rows))]
 
-    def fill_scores(self, rows: Sequence[Row], recipe: AlgorithmSpec) -> None:
-        """Fill the networks' scores of the rows before the first optimizer step.
+    def fill_scores(self, rows: Sequence[Row], trajectories: Sequence[Trajectory], recipe: AlgorithmSpec) -> None:
+        """Fill the networks' scores of the rows of ``trajectories`` before the first optimizer step.
 
         Replayed rows always have the sampling policy as denominator: the learner's own log-probabilities would treat
         them as on-policy.
@@ -108,6 +111,11 @@ class AgentLearnerGroup(LearnerGroup):
                 row.value_mask = recipe.value_mask(row, settings) if recipe.value_mask else row.mask.copy()
             for row, values in zip(rows, self.score(rows, CRITIC), strict=True):
                 row.values = values
+            cut = [row for row in rows if row.last and not row.terminated]
+            if cut and cast(GaeKeys, settings).bootstrap_on_truncation:
+                after = [next_state(row, trajectories[row.trajectory]) for row in cut]
+                for row, values in zip(cut, self.score(after, CRITIC), strict=True):
+                    row.value_after = float(values[-1])
         if settings.kl_coef or settings.kl_in_reward_coef:
             for row, logprobs in zip(rows, self.score(rows, REFERENCE), strict=True):
                 row.reference_logprobs = logprobs
@@ -190,6 +198,16 @@ class AgentLearnerGroup(LearnerGroup):
             raise LearnerLost(f"learner {_listed(silent)} of {len(self)} {late}")
         answers = {result.actor_id: result.get() for result in results}
         return [answers[i] for i in ids]
+
+
+def next_state(row: Row, trajectory: Trajectory) -> Row:
+    """Return a row before whose last token the critic reads the state after a cut: the next prompt.
+
+    Without one on record (external agents, recorded sessions) it is the end of the response, before the observation.
+    """
+    ids = np.append(np.array(trajectory.facts.get(NEXT_PROMPT, row.input_ids), np.int32), np.int32(0))
+    none, last = np.zeros(len(ids), np.float32), (np.arange(len(ids)) == len(ids) - 1).astype(np.float32)
+    return Row(row.trajectory, row.group_id, ids, none, none, none.astype(np.int32) - 1, none, value_mask=last)
 
 
 def _listed(numbers: Iterable[int]) -> str:

@@ -26,7 +26,7 @@ from typing import Any
 
 from rl_agents.chat.template import ContextPolicy, Dialogue, instructed
 from rl_agents.data.tasks import step_seed
-from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory, repeated, unrepeated
+from rl_agents.data.trajectory import NEXT_PROMPT, EpisodeSpec, Step, Trajectory, repeated, unrepeated
 from rl_agents.envs.base import TextEnv
 from rl_agents.inference.base import Engine, EngineError
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset
@@ -150,6 +150,7 @@ class Episode:
                 self._end_by_rule("no room to answer", zero=True)
             else:
                 self.trajectory.end_cause, self.trajectory.truncated = "context_length", True
+                await self._keep_next_prompt()
             return
         if by_hand is None:
             steps = self.trajectory.steps
@@ -171,8 +172,14 @@ class Episode:
         elif cause := end_cause(self.answer, len(self.trajectory.steps), self.limits.max_turns):
             self.trajectory.end_cause = cause
             self.trajectory.terminated, self.trajectory.truncated = self.answer.terminated, not self.answer.terminated
+            await self._keep_next_prompt()
         elif self._rule_fires():
             await self._truncate()
+
+    async def _keep_next_prompt(self) -> None:
+        if self.limits.next_prompt and self.trajectory.truncated:
+            ids = await self.player.prompt(self.env, self.guard, self.dialogue)
+            self.trajectory.facts[NEXT_PROMPT] = ids[: self.limits.max_model_len]
 
     def _rule_fires(self) -> bool:
         if self.rule is None:

@@ -34,6 +34,7 @@ class Limits:
         env_timeout_s: maximum seconds of one reset or step; 0: no limit.
         truncation: T3; None in evaluations.
         max_observation_characters: of one observation, whose middle is cut; 0: no limit.
+        next_prompt: record what the policy would have read next in a cut episode.
     """
 
     max_turns: int
@@ -44,6 +45,7 @@ class Limits:
     env_timeout_s: float = 60.0
     truncation: Truncation | None = None
     max_observation_characters: int = 0
+    next_prompt: bool = False
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Limits:
@@ -56,11 +58,12 @@ class Limits:
             env_timeout_s=settings.env_timeout_s,
             truncation=Truncation.from_settings(settings),
             max_observation_characters=settings.max_observation_characters,
+            next_prompt=getattr(settings, "bootstrap_on_truncation", False),
         )
 
     def for_evaluation(self, temperature: float) -> Limits:
         """Return the limits of an evaluation: another temperature, and no truncation."""
-        return replace(self, temperature=temperature, truncation=None)
+        return replace(self, temperature=temperature, truncation=None, next_prompt=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -532,7 +532,7 @@ class AgentAlgorithm(Algorithm):
             return skipped
         if self.rollout_workers is not None:
             self.rollout_workers.rest()
-        self.learner_group.fill_scores(rows, self.recipe)
+        self.learner_group.fill_scores(rows, everything, self.recipe)
         metrics = assign_credit(
             self.recipe, rows, everything, settings, weights, settings.kl_in_reward_coef, self.memory
         )

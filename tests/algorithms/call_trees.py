@@ -89,6 +89,11 @@ def abandoned(trajectory: Trajectory, number: int) -> bool:
     return links[end(number)] == ABANDONED and not any(step.reward for step in lineage)
 
 
+def value_after(t: int) -> float:
+    """V of the state that a cut hides behind step t."""
+    return 0.125 * (t + 1)
+
+
 def step_advantage(
     trajectory: Trajectory, t: int, values: Sequence[float], gamma: float, lam: float, bootstrap: bool, penalty: float
 ) -> float:
@@ -96,7 +101,7 @@ def step_advantage(
     step, after = trajectory.steps[t], followers(trajectory)[t]
     reward = step.reward - (0.0 if step.valid else penalty)
     if after < 0:
-        return reward + gamma * (values[t] if bootstrap and not trajectory.terminated else 0.0) - values[t]
+        return reward + gamma * (value_after(t) if bootstrap and not trajectory.terminated else 0.0) - values[t]
     advantage = step_advantage(trajectory, after, values, gamma, lam, bootstrap, penalty)
     return reward + gamma * values[after] - values[t] + gamma * lam * advantage
 
@@ -107,7 +112,7 @@ def token_advantages(
     """The same over the sampled tokens of a step, whose last goes on at the first of the step that follows."""
     step, after = trajectory.steps[t], followers(trajectory)[t]
     if after < 0:
-        carry = (values[t][-1] if bootstrap and not trajectory.terminated else 0.0, 0.0)
+        carry = (value_after(t) if bootstrap and not trajectory.terminated else 0.0, 0.0)
     else:
         carry = (values[after][0], token_advantages(trajectory, after, values, gamma, lam, bootstrap)[0])
     found: list[float] = []

@@ -79,14 +79,18 @@ def test_steppo_reads_the_critic_where_actions_begin(layout: str) -> None:
         assert (everywhere == row.mask).all()
 
 
-def test_steppo_bootstraps_where_it_is_told_to() -> None:
-    cut = episode(0, [0, 0], terminated=False, truncated=True)
-    settings = settings_of("steppo", whiten=False, bootstrap_on_truncation=True, gamma=1.0)
-    rows = build_samples([cut], "merged")
-    with_values(rows, [[0.2, 0.5]])
-    assert ALGORITHMS["steppo"].credit is not None
-    ALGORITHMS["steppo"].credit(rows, [cut], settings)
-    assert per_step(rows) == pytest.approx([0.3, 0.0])
+@LAYOUTS
+@pytest.mark.parametrize("algo", ["steppo", "ppo"])
+def test_a_cut_episode_continues_from_the_value_of_the_next_state(algo: str, layout: str) -> None:
+    cut = episode(0, [0, 0], terminated=False, truncated=True, lengths=[1, 1])
+    for after, expected in ((0.9, [0.7, 0.4]), (0.0, [-0.2, -0.5])):  # 0.9 - 0.5, and 0.5 - 0.2 more
+        rows = build_samples([cut], layout)
+        with_values(rows, [[0.2, 0.5]])
+        rows[-1].value_after = after
+        credit = ALGORITHMS[algo].credit
+        assert credit is not None
+        credit(rows, [cut], settings_of(algo, whiten=False, bootstrap_on_truncation=True, gamma=1.0))
+        assert per_step(rows) == pytest.approx(expected)
 
 
 @LAYOUTS

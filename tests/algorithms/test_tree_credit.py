@@ -12,6 +12,7 @@ from algorithms.call_trees import (
     step_advantage,
     token_advantages,
     trees,
+    value_after,
     with_a_subagent,
 )  # fmt: skip
 from algorithms.handmade import credited, episode, per_step, settings_of
@@ -38,6 +39,9 @@ def give_values(rows: list[Row], values: list[list[list[float]]]) -> None:
 def learned(algo: str, trajectories: list[Trajectory], layout: str, values: object = None, **keys: object) -> list[Row]:
     rows = build_samples(trajectories, layout)
     give_values(rows, values or [random_values(t, n) for n, t in enumerate(trajectories)])  # type: ignore[arg-type]
+    for row in rows:
+        if keys.get("bootstrap_on_truncation") and row.last and not row.terminated:
+            row.value_after = value_after(int(row.segments[-1]))
     credit = ALGORITHMS[algo].credit
     assert credit is not None
     credit(rows, trajectories, settings_of(algo, **keys))
@@ -62,8 +66,9 @@ def test_worked_example_with_other_credit(layout: str) -> None:
     assert table.returns("trajectories").values.tolist() == pytest.approx([1.1])
     advantages = per_step(credited("grpo", [won, lost], layout))
     assert advantages == pytest.approx([0.707106] * 5 + [-0.707106] * 5, abs=1e-5), "every call shares the return"
-    to_go = per_step(credited("gigpo", [won], layout, gamma=0.9, gigpo_omega=0.0))
-    assert to_go == pytest.approx([1.1] * 5), "a session alone keeps its return"
+    to_go = per_step(credited("gigpo", [won, lost], layout, gamma=0.9, gigpo_omega=0.0))
+    assert to_go == pytest.approx([0.55] * 5 + [-0.55] * 5)
+    assert per_step(credited("gigpo", [won], layout, gigpo_omega=0.0)) == [0.0] * 5, "nothing to compare with"
 
     rows = learned("ppo", [won], layout, gamma=0.9, lam=0.8, whiten=False)
     found = {(int(row.segments[j]), j): row.advantages[j] for row in rows for j in np.flatnonzero(row.mask)}
@@ -160,7 +165,7 @@ def test_a_cut_session_goes_on_from_every_end() -> None:
     tree = session(call([1], [2], -1), call([3], [4], None), terminated=False, truncated=True)
     keys = {"gamma": 0.5, "whiten": False}
     cut = per_step(learned("steppo", [tree], "merged", [[[0.5], [2.0]]], bootstrap_on_truncation=True, **keys))
-    assert cut == pytest.approx([0.5 * 0.5 - 0.5, 0.5 * 2.0 - 2.0])
+    assert cut == pytest.approx([0.5 * 0.125 - 0.5, 0.5 * 0.25 - 2.0])
     assert per_step(learned("steppo", [tree], "merged", [[[0.5], [2.0]]], **keys)) == pytest.approx([-0.5, -2.0])
 
 

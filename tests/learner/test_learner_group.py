@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import ray
 import torch
+from algorithms.handmade import episode
 from ray import cloudpickle
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.data.samples import Row
+from rl_agents.data.samples import Row, build_samples
+from rl_agents.data.trajectory import NEXT_PROMPT
 from rl_agents.inference.weights import unpack
 from rl_agents.learner.batching import PER_TOKEN
 from rl_agents.learner.learner_group import AgentLearnerGroup
@@ -93,6 +95,31 @@ def prepared_rows(settings: Settings, families: bool = False) -> list[Row]:
     if settings.rollout_correction != "none":
         rows[3].mask = rows[3].mask * 0
     return rows
+
+
+@pytest.mark.parametrize("algo", ["ppo", "steppo"])
+@pytest.mark.parametrize("layout", ["merged", "per_step"])
+def test_the_critic_reads_the_prompt_after_a_cut(tiny_model_dir: str, algo: str, layout: str) -> None:
+    keys = {"algo": algo, "kl_coef": 0.0, "bootstrap_on_truncation": True}
+    group, _ = build_group(str(tiny_model_dir), **keys)
+    torch.nn.init.normal_(group._learner.module["critic"].head.weight)
+    whole, cut, unknown = (episode(0, [0.0] * count, lengths=[2] * count) for count in (3, 2, 2))
+    for one in (cut, unknown):
+        one.terminated, one.truncated = False, True
+    cut.facts[NEXT_PROMPT] = whole.steps[2].prompt_ids
+    rows = build_samples([whole, cut, unknown], layout)
+    group.fill_scores(rows, [whole, cut, unknown], ALGORITHMS[algo])
+    of = [[row for row in rows if row.trajectory == number] for number in range(3)]
+    last = of[0][-1]
+    assert last.values is not None
+    next_value = float(last.values[np.flatnonzero(last.segments == 2)[0]])
+    assert of[1][-1].value_after == pytest.approx(next_value, abs=1e-5) and next_value != 0.0
+    assert of[2][-1].value_after not in (0.0, of[1][-1].value_after), "before the observation"
+    assert not any(row.value_after for row in [*of[0], *of[1][:-1], *of[2][:-1]])
+    group.config.agent.bootstrap_on_truncation = False
+    rows = build_samples([cut], layout)
+    group.fill_scores(rows, [cut], ALGORITHMS[algo])
+    assert not any(row.value_after for row in rows)
 
 
 class Become:

@@ -12,7 +12,7 @@ from rollout.scripted import Broken, Countdown, ScriptedEngine
 
 from rl_agents.chat.template import make_context
 from rl_agents.data.tasks import step_seed
-from rl_agents.data.trajectory import EpisodeSpec, Trajectory
+from rl_agents.data.trajectory import NEXT_PROMPT, EpisodeSpec, Trajectory
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion
 from rl_agents.orchestrator.rollout_batch import rollout_metrics
@@ -49,6 +49,18 @@ def test_a_terminated_episode_is_recorded_step_by_step():
     assert trajectory.metrics == {"turns": 3.0}
     assert [step.prompt_ids for step in trajectory.steps] == [prompt for prompt, _ in by.requests]
     assert Trajectory.from_json(json.loads(json.dumps(trajectory.to_json()))) == trajectory
+
+
+def test_a_cut_episode_records_what_the_policy_would_have_read_next():
+    (whole,) = play([3]).trajectories
+    asked = dataclasses.replace(LIMITS, max_turns=2, next_prompt=True)
+    (cut,) = play([3], limits=asked).trajectories
+    assert cut.facts[NEXT_PROMPT] == whole.steps[2].prompt_ids
+    length = len(whole.steps[2].prompt_ids) - 1
+    (full,) = play([3], limits=dataclasses.replace(LIMITS, max_model_len=length, next_prompt=True)).trajectories
+    assert full.end_cause == "context_length" and full.facts[NEXT_PROMPT] == whole.steps[2].prompt_ids[:length]
+    for limits in (LIMITS, asked.for_evaluation(1.0), dataclasses.replace(asked, max_turns=10)):
+        assert NEXT_PROMPT not in play([3], limits=limits).trajectories[0].facts
 
 
 def test_prompts_contain_what_was_sampled_and_sampling_follows_limits_and_seed():
