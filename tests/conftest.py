@@ -161,6 +161,24 @@ def beginner_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def wide_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Wide enough that sums depend on which requests share a batch, as those of real models do."""
+    import torch
+    from chat_tokenizers import qwen
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    folder = tmp_path_factory.mktemp("wide")
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(qwen()), hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=8,
+        num_key_value_heads=4, tie_word_embeddings=True, initializer_range=0.05,
+    )  # fmt: skip
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    qwen().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def smollm2_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """SmolLM2-135M-Instruct, a pretrained model; checked by the command that converts it."""
 

@@ -130,6 +130,21 @@ class DeclaredInline(Waiting):
     blocking = "inline"
 
 
+class Inline(DeclaredInline):
+    """Waits for nothing, and is called in the order of the answers."""
+
+    longest_s = 0.0
+
+
+class Seeded(Inline):
+    """Its tasks are seeds, as many as ``env.train_tasks`` and ``env.test_tasks``."""
+
+    task_ids = None  # type: ignore[assignment]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        return self.begun(seed, {"task_id": str(seed)})
+
+
 class Misdeclared(Waiting):
     """Names no place that there is."""
 
