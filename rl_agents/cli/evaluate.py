@@ -146,6 +146,7 @@ def policy_settings(path: str, flags: Mapping[str, Any], args: argparse.Namespac
         settings.update({"model": path})
         return settings
     checkpoint = folder if (folder / "hf").is_dir() else RunFolder.locate(folder)[2]
+    RunFolder.check_whole(checkpoint, ("eval", "--checkpoint"), ("hf/", "config.yaml"))
     settings = restored_settings(checkpoint / "config.yaml")
     if flags.get("env", settings.env) != settings.env:  # use the other environment's options and turns
         settings.env_options, settings.max_turns = {}, 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import sys
 import textwrap
 import time
@@ -18,6 +19,8 @@ from rl_agents.cli.parser import main_parser as build_parser
 from rl_agents.cli.parser import show_start
 from rl_agents.config import merge_flags, validate
 from rl_agents.config.loading import load_preset, preset_files
+from rl_agents.config.options import keys_of
+from rl_agents.config.sections import ModelKeys, RunKeys
 from rl_agents.config.settings import LOCAL_KEYS
 from rl_agents.envs.base import env_spec
 from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
@@ -26,7 +29,7 @@ from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.flame_graph import flame_graph
 from rl_agents.reporting.outputs import nothing_left, one_process
 from rl_agents.reporting.progress import Progress
-from rl_agents.reporting.run_folder import RunFolder, restored_settings
+from rl_agents.reporting.run_folder import RunFolder, check_fixed, restored_settings
 from rl_agents.reporting.statistics import Interval, rose
 from rl_agents.reporting.trackers import check_trackers
 from rl_agents.trainer.ray_address import describe_session
@@ -40,6 +43,8 @@ WAITS = "[rl_agents] stopping after the present iteration and its checkpoint; a 
 ONLY_TRAINING = (
     "success changed by {:+.2f} on training tasks, but by {:+.2f} on test tasks: train on more different tasks"
 )
+#: Keys that only the ``config.yaml`` of a run has all of.
+SAVED_KEYS = {*keys_of(RunKeys), *keys_of(ModelKeys)}
 #: Keys that are printed even if they have their default.
 ESSENTIAL_KEYS = ("algo", "env", "model", "engine", "seed", "iterations")
 
@@ -147,15 +152,14 @@ def plan_resume(args: argparse.Namespace) -> RunPlan:
     if args.output and args.output.resolve() != folder.path.resolve():
         raise InputError(f"--output with --resume: the run continues in {folder.path}")
     folder.read_builds()  # damaged: reported before anything is written
+    if checkpoint:
+        folder.check_whole(checkpoint)
     settings, flags = folder.load_settings(), named_flags(args)
     if checkpoint and checkpoint == args.resume.resolve():
         settings = written_with(checkpoint, settings, flags)
-    for name in ("algo", "env", "seed"):
-        if flags.get(name, getattr(settings, name)) != getattr(settings, name):
-            raise InputError(
-                f"--resume {args.resume}: that run has {name}={getattr(settings, name)}, not {flags[name]}"
-            )
+    before, settings.tasks_changed = copy.deepcopy(settings), "refuse"  # each change is accepted anew
     settings.update(flags)
+    check_fixed(f"--resume {args.resume}", before, settings)
     if args.local:
         settings.make_local(flags)
     settings = resolve_settings(settings)
@@ -186,11 +190,19 @@ def named_flags(args: argparse.Namespace) -> dict[str, Any]:
 def chosen_settings(preset: Mapping[str, Any], flags: Mapping[str, Any], preset_name: str | None) -> Settings:
     """Merge defaults < preset < flags; `resolve` adds the algorithm's defaults below the chosen keys.
 
-    Keys of the preset that have no effect with the flags are dropped (`rl_agents.trainer.unused_keys.layered`).
+    Keys of the preset that have no effect with the flags are dropped (`rl_agents.trainer.unused_keys.layered`). A run's
+    own ``config.yaml`` is complete.
 
     Raises:
         InputError: unknown key or bad value; a preset's error names its file.
     """
+    if preset_name and preset.keys() >= SAVED_KEYS:
+        settings = restored_settings(Path(preset_name))
+        for name in ("algo", "env"):
+            if flags.get(name, old := getattr(settings, name)) != old:
+                raise InputError(f"{preset_name}: the complete keys of a run with {name}={old}, not {flags[name]}")
+        settings.update(flags)
+        return settings
     try:
         _check_flat(preset)
         Settings.from_dict(preset)

@@ -444,6 +444,9 @@ class ReportKeys:
     save_pool: bool = key(
         True, "Write every step to pool.sqlite (docs/reference/pool.md); a resumed run does not sample them again"
     )
+    tasks_changed: Literal["refuse", "accept"] = key(
+        "refuse", "Resuming with other tasks: an error, or go on and evaluate the start again on the new test tasks"
+    )
     collapse_monitor: Literal["warn", "stop", "off"] = key("warn", "Action when success drops well below its start")
     trackers: list[str] = key(
         [], "Trackers in addition to TensorBoard: wandb, or a plugin's (docs/how-to/inspect-a-run.md)"

@@ -199,14 +199,17 @@ class Demonstrations:
     model_dir: str
     _pool: Sequence[Trajectory] = ()
 
-    def next(self, iteration: int) -> Experience:
+    def all(self) -> Sequence[Trajectory]:
         settings = self.settings
         if not self._pool:
             self._pool = demonstrated_trajectories(settings, self.model_dir, stream_seed(settings.seed, DEMONSTRATION))
-        count = settings.tasks_per_iteration * settings.group_size
-        indices = range(len(self._pool))
+        return self._pool
+
+    def next(self, iteration: int) -> Experience:
+        pool, count = self.all(), self.settings.tasks_per_iteration * self.settings.group_size
+        indices = range(len(pool))
         chosen = [
-            self._pool[item_at(indices, iteration * count + i, settings.seed, DEMONSTRATION)] for i in range(count)
+            pool[item_at(indices, iteration * count + i, self.settings.seed, DEMONSTRATION)] for i in range(count)
         ]
         return Experience(chosen, chosen)
 

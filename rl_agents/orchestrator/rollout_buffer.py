@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -43,12 +43,13 @@ class Given:
 
     samples = False
 
-    def __init__(self, take: Callable[[int, int], Experience]) -> None:
+    def __init__(self, take: Callable[[int, int], Experience], items: Callable[[], Iterable[str]]) -> None:
         """
         Args:
             take: (iteration, position in the stream) -> the iteration's experience.
+            items: return the names of what the stream is drawn from, in order.
         """
-        self._take = take
+        self._take, self.items = take, items
 
     def play(self, iteration: int, place: TaskPosition) -> Experience:
         return self._take(iteration, place.position)

@@ -21,20 +21,31 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.config.loading import load_config, yaml_text
 from rl_agents.config.options import keys_of
+from rl_agents.config.settings import KEYS
 from rl_agents.durable import read_json, replace_text
 from rl_agents.envs.base import ENVIRONMENTS
 from rl_agents.errors import InputError, unknown
-from rl_agents.installation import this_build
+from rl_agents.installation import command, this_build
+from rl_agents.reporting.manifest import damage
 from rl_agents.reporting.outputs import ERROR_LOG, check_writable
 
 Record = dict[str, Any]
+
+#: Keys that cannot change when a run is resumed, and why.
+FIXED = {
+    "algo": "", "env": "", "seed": "",
+    "lora_rank": ": it is the rank of the trained adapters",
+    "lora_alpha": ": it scales what the adapters have learned",
+    "optimizer": ": the saved moments are those of this optimizer",
+    **dict.fromkeys(("state_key", "state_scope", "score_rate"), ": it decides what is counted"),
+}  # fmt: skip
 
 _COMPLETE = re.compile(r"\d{6,}")
 
@@ -100,7 +111,9 @@ class RunFolder:
             raise InputError(f"{path}: not the output folder of a run (no config.yaml)")
         complete = folder.complete_checkpoints()
         if not complete:
-            raise InputError(f"{path}: no complete checkpoint to resume from")
+            done = max((record["iteration"] for record in folder.read_metrics()), default=0)
+            lost = f"its {done} iterations were not saved" if done else "nothing was trained yet"
+            raise InputError(f"{path}: no checkpoint: {lost}; {folder.start_again()}")
         return folder, *complete[-1]
 
     @classmethod
@@ -114,6 +127,28 @@ class RunFolder:
         if folder.config_file.is_file() and folder.pool.is_file() and not folder.complete_checkpoints():
             return folder, 0, None
         return cls.locate(path)
+
+    def start_again(self) -> str:
+        return f"start it again with: {command('--config', self.config_file)}"
+
+    @classmethod
+    def check_whole(cls, path: Path, words: Sequence[str] = ("--resume",), parts: tuple[str, ...] = ("",)) -> None:
+        """Check that the files of a checkpoint are as they were written.
+
+        Args:
+            words: command for the error, to which the newest whole checkpoint is added.
+            parts: see `damage`.
+
+        Raises:
+            InputError: one of them is not.
+        """
+        if not (problem := damage(path, parts)):
+            return
+        folder = cls(path.resolve().parent.parent)
+        whole = next((other for _, other in folder.complete_checkpoints()[::-1] if not damage(other, parts)), None)
+        hint = f"; the run has no whole one; {folder.start_again()}" if folder.config_file.is_file() else ""
+        hint = f"; the newest whole one: {command(*words, whole)}" if whole else hint
+        raise InputError(f"{path}: damaged checkpoint: {problem}{hint}")
 
     def load_settings(self) -> Settings:
         """Read config.yaml. Raises `InputError`: it is missing or invalid."""
@@ -209,6 +244,13 @@ def restored_settings(config_file: Path) -> Settings:
             if name not in keys_of(ENVIRONMENTS[settings.env].options):
                 raise InputError(f"{config_file}: key 'env.{name}': this version does not have it")
     return settings
+
+
+def check_fixed(source: str, before: Settings, now: Settings) -> None:
+    """Raise `InputError` if a key that a checkpoint fixes has changed."""
+    for name, reason in FIXED.items():
+        if name in KEYS and (old := getattr(before, name)) != (new := getattr(now, name)):
+            raise InputError(f"{source}: that run has {name}={old}, not {new}{reason}")
 
 
 def json_safe(value: Any) -> Any:

@@ -74,8 +74,10 @@ def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings
     """Return the run's resolved configuration under ``keys``; a model folder may name its environment in a note.
 
     Raises:
-        InputError: unknown key or environment, a tokenizer without chat template, an engine that cannot run here.
+        InputError: a damaged checkpoint, unknown key or environment, a tokenizer without chat template, an engine that
+            cannot run here.
     """
+    _check_whole(checkpoint)
     refuse_keys(keys, ("model", *EVALUATION_KEYS), "a server has its checkpoint's model, and does not train")
     if checkpoint.config_file is not None:
         settings = restored_settings(checkpoint.config_file)
@@ -98,9 +100,15 @@ def traits(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def check_replaces(new: Checkpoint, old: Mapping[str, Any]) -> None:
     """Raise `InputError` for damaged weights, or if they differ from the served `traits`, which needs a new server."""
+    _check_whole(new)
     for name, read in _READERS.items():
         if read(new.hf_dir) != old[name]:
             raise InputError(f"{new.label} cannot replace the served weights: its {name} differs; start a new server")
+
+
+def _check_whole(checkpoint: Checkpoint) -> None:
+    if checkpoint.hf_dir.name == "hf":
+        RunFolder.check_whole(checkpoint.hf_dir.parent, ("serve", "--checkpoint"), ("hf/", "config.yaml"))
 
 
 def _architecture(folder: Path) -> dict[str, Any]:

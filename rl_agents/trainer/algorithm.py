@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
@@ -54,8 +56,9 @@ from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.env_runner import TextEnvRunner
 from rl_agents.rollout.tree_search.explorer import Explorer, Order, run_iteration
+from rl_agents.trainer import run_inputs
 from rl_agents.trainer.advantage_pipeline import assign_credit
-from rl_agents.trainer.checkpoint import STATE, Counters, restore_run, save_run, write_atomically
+from rl_agents.trainer.checkpoint import STATE, Counters, load_run, restore_run, save_run, write_atomically
 from rl_agents.trainer.ray_init import join_session, quiet_libraries
 from rl_agents.trainer.resolve import check_context, resolve
 from rl_agents.trainer.run_store import RunPool
@@ -217,10 +220,11 @@ def make_buffer(
         return StreamBuffer(sampled, settings.iterations)
     producer: Producer = sampled
     if recorded is not None:
-        producer = Given(recorded.next)
+        producer = Given(recorded.next, lambda: map(",".join, recorded.groups))
     elif source == "demonstrations":
         demonstrations = Demonstrations(settings, config.model_dir)
-        producer = Given(lambda iteration, position: demonstrations.next(iteration))
+        names = lambda: (t.task_id for t in demonstrations.all())  # noqa: E731
+        producer = Given(lambda iteration, position: demonstrations.next(iteration), names)
     ahead = bool(settings.async_level and settings.num_env_runners and source == "rollouts")
     return BatchBuffer(producer, settings.async_level, settings.iterations, ahead=ahead)
 
@@ -234,6 +238,7 @@ class AgentAlgorithm(Algorithm):
 
     Attributes:
         memory: state of the credit from earlier iterations.
+        new_start: evaluation of the initial policy on the present test tasks, if a resumed run began with other ones.
     """
 
     settings: Settings
@@ -241,6 +246,7 @@ class AgentAlgorithm(Algorithm):
     place: TaskPosition
     explorer: Explorer | None
     memory: Memory | None
+    new_start: Mapping[str, float] | None = None
     #: `cleanup` was called.
     stopped = False
 
@@ -380,13 +386,21 @@ class AgentAlgorithm(Algorithm):
         return foreign
 
     def _resume_pool(self) -> None:
-        """Reuse calls that were sampled after the checkpoint, unless it is another run's."""
+        """Reuse calls that were sampled after the checkpoint, unless it is another run's.
+
+        Without env runners, what the newest weights sampled is sampled again as a whole: the last bits of a
+        log-probability depend on the batch that computed it, and a kill may have cut the batches in flight.
+        """
         if self.pool is None:
             return
         self.pool.resumed(self.iteration)
         recorded = {} if self._disown() else self.pool.calls_since(self.buffer.oldest())
+        end = math.inf
         if self.settings.stream:  # later weights are not reproduced
-            recorded = {seed: call for seed, call in recorded.items() if call.policy_version <= self.policy_version}
+            end = self.policy_version + 1
+        elif not self.settings.num_env_runners:
+            end = max([self.policy_version, *(call.policy_version for call in recorded.values())])
+        recorded = {seed: call for seed, call in recorded.items() if call.policy_version < end}
         self.buffer.served = {call.policy_version for call in recorded.values()}
         if recorded:
             print(f"[rl_agents] {len(recorded)} recorded calls after the checkpoint are reused", flush=True)
@@ -609,13 +623,33 @@ class AgentAlgorithm(Algorithm):
         deaths = dict(workers.collector.fault_tolerance.deaths) if workers is not None else {}
         return Counters(
             self.iteration, self.policy_version, self.place.position, dict(bad.left_out), dict(bad.strikes), deaths,
-            self.pool.id if self.pool is not None else "", self.buffer.in_flight(),
+            self.pool.id if self.pool is not None else "", self.buffer.in_flight(), self.inputs,
         )  # fmt: skip
 
+    @cached_property
+    def inputs(self) -> dict[str, list[int]]:
+        """Fingerprints of what the run's progress refers to."""
+        settings, producer = self.settings, self.buffer.producer
+        items = producer.items() if isinstance(producer, Given) else self.train_tasks
+        base = run_inputs.of_model(Path(self.config.model_dir))
+        found = {run_inputs.TRAIN: run_inputs.of_items(items), run_inputs.BASE: base}
+        if settings.eval_episodes:
+            found[run_inputs.TEST] = run_inputs.of_items(task_ids(settings.env, "test", settings.env_options))
+        return found
+
     def restore_run_checkpoint(self, folder: Path) -> None:
-        """Continue exactly from a checkpoint; raises as `restore_run` does."""
-        group, settings = self.learner_group, self.settings
-        self._set_counters(restore_run(Path(folder), group, settings, self.explorer, self.memory))
+        """Continue exactly from a checkpoint; raises as `load_run`, `changed_tasks` and `restore_run` do."""
+        folder, settings = Path(folder), self.settings
+        saved = load_run(folder, settings)
+        changed = run_inputs.changed_tasks(folder, saved[1].inputs, self.inputs, settings)
+        for name in changed:
+            print(f"[rl_agents] {name}: {saved[1].inputs[name][0]} before, now {self.inputs[name][0]}", flush=True)
+        if run_inputs.TEST in changed:
+            self.new_start = self.evaluate()["agent"]  # the learners have the initial weights
+        self._set_counters(restore_run(folder, saved, self.learner_group, settings, self.explorer, self.memory))
+        if self.explorer is not None and changed:
+            known = set(self.train_tasks)
+            self.explorer.searches = [search for search in self.explorer.searches if search.task_id in known]
         self._resume_pool()
 
     def restart_learners(self, checkpoint: Path | None) -> None:

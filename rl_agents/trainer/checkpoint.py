@@ -6,6 +6,7 @@
     config.yaml                 the resolved configuration
     search.json                 searches in progress and counts of states
     memory.json                 state of an algorithm's credit from earlier iterations
+    manifest.json               size and checksum of every other file
 
 Nothing is pickled. A checkpoint gets its name only when it is complete.
 """
@@ -26,21 +27,18 @@ from safetensors.torch import load_file, save_file
 from rl_agents.algorithms.base import Memory
 from rl_agents.config import Settings
 from rl_agents.config.loading import yaml_text
-from rl_agents.config.options import keys_of
-from rl_agents.config.sections import ModelKeys
 from rl_agents.durable import flush, read_json
 from rl_agents.errors import InputError
-from rl_agents.reporting.run_folder import restored_settings
+from rl_agents.reporting.manifest import FORMAT, STATE, write_manifest
+from rl_agents.reporting.run_folder import RunFolder, check_fixed, restored_settings
 from rl_agents.rollout.tree_search.explorer import Explorer, explorer_to_json, load_explorer
 
 if TYPE_CHECKING:
     from rl_agents.learner.learner_group import AgentLearnerGroup
 
-STATE = "state.json"
 TENSORS = "training_state.safetensors"
 SEARCH = "search.json"
 MEMORY = "memory.json"
-FORMAT = 1
 
 
 @dataclass
@@ -57,6 +55,7 @@ class Counters:
         pool: id of the run's trajectory store; empty: none; None: the run begins.
         in_flight: versions that sampled the next iterations' batches (`rl_agents.orchestrator.rollout_buffer`), or a
             stream's groups (`rl_agents.orchestrator.streaming_rollouts`).
+        inputs: what the other numbers refer to (`rl_agents.trainer.run_inputs`).
     """
 
     iteration: int
@@ -67,6 +66,7 @@ class Counters:
     deaths: dict[str, int] = field(default_factory=dict)
     pool: str | None = None
     in_flight: list[int] = field(default_factory=list)
+    inputs: dict[str, list[int]] = field(default_factory=dict)
 
 
 def save_run(
@@ -84,36 +84,34 @@ def save_run(
         save_part(folder, SEARCH, explorer_to_json(search))
     if memory is not None:
         save_part(folder, MEMORY, memory.to_json())
+    write_manifest(folder)
 
 
 def restore_run(
-    folder: Path, learners: AgentLearnerGroup, settings: Settings, search: Explorer | None, memory: Memory | None
-) -> Counters:
-    """Restore learners, search and memory from `save_run`'s checkpoint, and return the counters.
-
-    Raises:
-        InputError: no complete checkpoint, or one of another algorithm, environment or model.
-    """
-    state, saved = load_state(folder)
-    before = restored_settings(folder / "config.yaml")
-    for name in ("algo", "env"):
-        if (old := getattr(before, name)) != (new := getattr(settings, name)):
-            raise InputError(f"{folder}: checkpoint of {name} {old}, not {new}")
-    try:
-        learners.load_full_state(state)
-    except Exception as error:
-        changed = [name for name in keys_of(ModelKeys) if getattr(before, name) != getattr(settings, name)]
-        if not changed:
-            raise
-        raise InputError(f"{folder}: its weights are those of a run with another {' and '.join(changed)}") from error
+    folder: Path, saved: tuple[dict[str, Any], Counters], learners: AgentLearnerGroup, settings: Settings,
+    search: Explorer | None, memory: Memory | None,
+) -> Counters:  # fmt: skip
+    """Restore learners, search and memory from what `load_run` returned, and return the counters."""
+    state, counters = saved
+    learners.load_full_state(state)
     if search is not None:
-        load_explorer(search, load_part(folder, SEARCH, "a search"))
+        load_explorer(search, load_part(folder, SEARCH))
     if memory is not None:
-        memory.load_json(load_part(folder, MEMORY, settings.algo))
-    counters = Counters(**saved)
-    if not keeps_in_flight(before, settings):
+        memory.load_json(load_part(folder, MEMORY))
+    if not keeps_in_flight(restored_settings(folder / "config.yaml"), settings):
         counters.in_flight = []
     return counters
+
+
+def load_run(folder: Path, settings: Settings) -> tuple[dict[str, Any], Counters]:
+    """Return the learners' state and the counters of `save_run`'s checkpoint.
+
+    Raises:
+        InputError: no complete checkpoint, a damaged one, or one of a run with other keys that a checkpoint fixes.
+    """
+    state, counters = load_state(folder)
+    check_fixed(f"{folder}", restored_settings(folder / "config.yaml"), settings)
+    return state, Counters(**counters)
 
 
 def keeps_in_flight(before: Settings, settings: Settings) -> bool:
@@ -164,8 +162,9 @@ def load_state(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (learner state, counters).
 
     Raises:
-        InputError: the folder is no complete checkpoint of this format.
+        InputError: the folder is no complete checkpoint of this format, or a file is not as it was written.
     """
+    RunFolder.check_whole(folder)
     try:
         state = read_json(folder / STATE, dict)
         tensors = load_file(folder / TENSORS)
@@ -175,7 +174,7 @@ def load_state(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise InputError(f"{folder}: damaged checkpoint: {error}") from None
     if missing := {"format", "learner", "counters"} - state.keys():
         raise InputError(f"{folder}: damaged checkpoint: {STATE} lacks {min(missing)}")
-    if state["format"] != FORMAT:
+    if state["format"] not in (1, FORMAT):
         raise InputError(f"{folder}: checkpoint format {state['format']}, this version reads {FORMAT}")
     return unflatten({**tensors, **state["learner"]}), state["counters"]
 
@@ -184,21 +183,11 @@ def save_part(folder: Path, name: str, data: dict[str, Any]) -> None:
     (folder / name).write_text(json.dumps(data, separators=(",", ":")), encoding="utf-8")
 
 
-def load_part(folder: Path, name: str, owner: str) -> dict[str, Any]:
-    """Return the data that `save_part` wrote.
-
-    Args:
-        owner: owner of such a part, for the error.
-
-    Raises:
-        InputError: it is missing or damaged.
-    """
-    try:
-        return read_json(folder / name, dict)
-    except FileNotFoundError:
-        raise InputError(f"{folder}: no checkpoint of {owner}, {name} is missing") from None
-    except InputError as error:
-        raise InputError(f"damaged checkpoint: {error}") from None
+def load_part(folder: Path, name: str) -> dict[str, Any]:
+    """Return the data that `save_part` wrote. Raises `InputError`: it is missing or damaged."""
+    if not (folder / name).is_file():
+        raise InputError(f"{folder}: no checkpoint of this version, {name} is missing")
+    return read_json(folder / name, dict)
 
 
 SEPARATOR = "|"

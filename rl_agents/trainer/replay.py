@@ -236,7 +236,7 @@ def replay_settings(settings: Settings) -> Settings:
     Several learners and learners on GPUs stay: another number adds up gradients in another order.
     """
     settings.num_env_runners, settings.engine, settings.async_level, settings.stream = 0, "torch", 0, False
-    settings.placement = "separate"
+    settings.placement, settings.eval_episodes, settings.tasks_changed = "separate", 0, "accept"
     if settings.num_learners == 1 and not settings.gpus_per_learner:
         settings.num_learners = 0
     return settings
@@ -368,7 +368,7 @@ class Replay:
         if (mine := self.algo.policy_version) != counters["policy_version"]:
             lines.append(f"policy_version: {counters['policy_version']} saved, {mine} again")
         if (memory := self.algo.memory) is not None:
-            saved_memory = load_part(folder, MEMORY, self.algo.settings.algo)
+            saved_memory = load_part(folder, MEMORY)
             if json.loads(json.dumps(memory.to_json())) != saved_memory:
                 lines.append(f"{MEMORY}: the state of the credit function differs from the saved one")
         if not lines:

@@ -85,7 +85,7 @@ def test_questions(name: str, content: bytes, words: str, tmp_path) -> None:
 
 CONFIGS: list[tuple[bytes | None, bool, str]] = [
     (None, False, "no config.yaml"),
-    (b"algo: grpo\n", False, "no complete checkpoint"),
+    (b"algo: grpo\n", False, "no checkpoint: nothing was trained yet"),
     (b"[", True, "broken YAML"),
     (b"algo: gone\n", True, "unknown algorithm 'gone'"),
     (b"algo: grpo\nlr: fast\n", True, "lr='fast': must be a valid number"),

@@ -137,7 +137,7 @@ def test_bad_input_leaves_a_resumed_run_its_keys(place: Path, capsys: pytest.Cap
     assert main(argv(f"{TRAIN} env.kwargs={{at: never}}")) == 0
     keys = (place / "new/out/config.yaml").read_text()
     for changed, words in (
-        ("lora_rank=2", "its weights are those of a run with another lora_rank"),
+        ("lora_rank=2", "that run has lora_rank=0, not 2"),
         ("env.kwargs={at: step, after: 0}", "the step has no data"),
     ):
         assert main(argv(f"--resume new/out --iterations 3 --set {changed}")) == 2

@@ -14,6 +14,7 @@ import pytest
 from rl_agents.algorithms import Settings
 from rl_agents.cli import main
 from rl_agents.errors import InputError
+from rl_agents.reporting.manifest import write_manifest
 from rl_agents.store.packing import as_ids, as_sequence, pack, unpack
 from rl_agents.store.reader import PoolReader, Where
 from rl_agents.store.token_scores import TOKENS_FILE, read_step
@@ -139,6 +140,7 @@ def test_what_credit_remembers_comes_from_the_checkpoint_and_is_compared(beginne
         data = json.loads(memory.read_text(encoding="utf-8"))
         next(iter(data["states"].values()))[1] += 3.0  # rewards that were not recorded
         memory.write_text(json.dumps(data), encoding="utf-8")
+        write_manifest(memory.parent)
         assert main(["replay", str(folder), "--iterations", "1:3"]) == 1
         assert f"first: {first}" in capsys.readouterr().out
 

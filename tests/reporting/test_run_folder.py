@@ -40,7 +40,7 @@ def test_locate_takes_a_run_or_a_checkpoint(folder: RunFolder) -> None:
 
 def test_locate_ignores_a_checkpoint_under_way(folder: RunFolder) -> None:
     (folder.checkpoints / ".tmp-000005").mkdir()
-    with pytest.raises(InputError, match="no complete checkpoint"):
+    with pytest.raises(InputError, match="no checkpoint: nothing was trained yet"):
         RunFolder.locate(folder.path)
 
 

@@ -12,6 +12,7 @@ import torch
 
 from rl_agents.config import Settings
 from rl_agents.errors import InputError
+from rl_agents.reporting.manifest import write_manifest
 from rl_agents.trainer.checkpoint import flatten, keeps_in_flight, load_state, save_state, unflatten, write_atomically
 
 Keys = dict[str, Any]
@@ -65,6 +66,7 @@ def test_state_comes_back_as_it_was(tmp_path: Path) -> None:
         "rl_module": {"p": {"w": torch.ones(2, dtype=torch.bfloat16)}},
     }
     save_state(tmp_path, state, {"iteration": 7}, {"algo": "grpo"})
+    write_manifest(tmp_path)
     loaded, counters = load_state(tmp_path)
     assert counters == {"iteration": 7}
     assert loaded["optimizer"]["steps"] == 3
