@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from rl_agents.queues import QueueWait
+from rl_agents.time_limits import interrupt
 
 T = TypeVar("T")
 _lock = threading.Lock()
@@ -49,6 +50,19 @@ async def elsewhere(work: Coroutine[Any, Any, T]) -> T:
     if _running() is _loops.get(os.getpid()):
         return await work
     return await asyncio.wrap_future(begin(work))
+
+
+def abandon_if_blocked(seconds: float = 1.0) -> None:
+    """Begin a new loop if a user's code, such as ``time.sleep`` in a coroutine, blocks the present one."""
+    loop = _loop()
+    try:
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(seconds)
+    except TimeoutError:
+        with _lock:
+            del _loops[os.getpid()]
+        for thread in threading.enumerate():
+            if thread.name == f"servers {id(loop)}":
+                interrupt(thread.ident)
 
 
 def at_once(work: Coroutine[Any, Any, T]) -> T:
@@ -134,5 +148,5 @@ def _loop() -> asyncio.AbstractEventLoop:
         loop = _loops.get(os.getpid())
         if loop is None:
             loop = _loops[os.getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="servers", daemon=True).start()
+            threading.Thread(target=loop.run_forever, name=f"servers {id(loop)}", daemon=True).start()
         return loop

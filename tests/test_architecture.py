@@ -8,10 +8,11 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 #: From the bottom up: a layer may import the layers below it. The package itself is the top.
 FLOORS = (
-    "version", "errors", "startup", "installation", "interrupts", "queues", "background", "cache", "durable",
-    "plugins", "config", "tools", "chat", "web", "advantages", "data", "store", "losses", "retrieval", "traces",
-    "rewards", "inference", "resources", "gateway", "envs", "rollout", "algorithms", "reporting", "learner",
-    "orchestrator", "trainer", "pivot", "tuning", "viewer", "serving", "cli", "__main__", "",
+    "version", "errors", "startup", "installation", "interrupts", "queues", "time_limits", "background",
+    "cache", "durable", "plugins", "config", "tools", "chat", "web", "advantages", "data", "store", "losses",
+    "retrieval", "traces", "rewards", "inference", "resources", "gateway", "envs", "rollout", "algorithms",
+    "reporting", "learner", "orchestrator", "trainer", "pivot", "tuning", "viewer", "serving", "cli",
+    "__main__", "",
 )  # fmt: skip
 #: Libraries that take long to import: what needs them may be imported late.
 HEAVY = {"torch", "vllm", "ray", "transformers", "tokenizers", "matplotlib", "pyarrow", "sentence_transformers", "peft"}

@@ -2,9 +2,11 @@
 
 import json
 import pickle
+import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rl_agents import plugins
+from rl_agents import errors, plugins
 from rl_agents.algorithms import ALGORITHMS, KEYS, Settings
 from rl_agents.background import at_once, wait
 from rl_agents.cli import main
@@ -25,7 +27,7 @@ from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.envs.pivot.desk import desk_turns
 from rl_agents.errors import InputError
 from rl_agents.reporting.trackers import TRACKERS, TrackedRun
-from rl_agents.rewards.base import REWARDS, make_reward
+from rl_agents.rewards.base import MAX_HANGS, REWARDS, make_reward
 from rl_agents.rewards.judges import JUDGES, JudgeError, make_judge
 from rl_agents.rewards.reading import Reading
 from rl_agents.rewards.verifiers import VERIFIERS, VerifierOptions, assess, make_verifier, self_check
@@ -245,6 +247,85 @@ def test_own_rewards(folder: Path) -> None:
     again = [Trajectory("0", 0, 0, 0, [replace(step), replace(step)])]
     wrapped.apply(again)
     assert again[0].episode_return == 0.25 and not wrapped.waits
+
+
+HANGS = """import asyncio, threading
+from rl_agents.rewards.base import reward
+from rl_agents.rewards.judges import judge
+
+def hangs(task):
+    while task == "1":  # of one episode
+        pass
+    return 0.5
+
+@reward("own-loop", "computes for ever")
+def loops(trajectory):
+    return hangs(trajectory.task_id)
+
+@reward("own-silent", "waits for ever")
+async def silent(trajectory):
+    await (asyncio.Event().wait() if trajectory.task_id == "1" else asyncio.sleep(0))
+    return 0.5
+
+@reward("own-blocks", "computes for ever in a coroutine")
+async def blocks(trajectory):
+    return hangs(trajectory.task_id)
+
+@judge("own-slow", "computes for ever")
+def slow(reading, asked):
+    return hangs("1")
+
+@judge("own-mute", "waits for ever")
+async def mute(reading, asked):
+    await asyncio.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["main", "thread"])
+@pytest.mark.parametrize(("name", "function"), [("loop", "loops"), ("silent", "silent"), ("blocks", "blocks")])
+def test_a_reward_that_never_returns_fails_its_episode(
+    folder: Path, monkeypatch, capsys, name: str, function: str, elsewhere: bool
+) -> None:
+    monkeypatch.setattr(errors, "_reported", set())
+    (folder / "hangs.py").write_text(HANGS)
+    settings = {"plugins": ["hangs"], "reward": f"own-{name}", "reward_timeout_s": 0.5}
+    own, step = make_reward(Settings.from_dict(settings)), Step([1], [2], [0.0], 0, "stop", "", "", "", reward=1.0)
+    played = [Trajectory(task, 0, 0, 0, [replace(step)]) for task in "0123"]
+    if elsewhere:
+        thread = threading.Thread(target=own.apply, args=(played,))
+        thread.start()
+        thread.join()
+    else:
+        own.apply(played)
+    late = rf"TimeoutError: {function}\(\) gave no answer within 0\.5 s \(reward_timeout_s\) \(hangs\.py:\d+\)"
+    assert re.fullmatch(rf"judge_error: reward own-{name}: {late}", played[1].end_cause) and played[1].failed
+    # A blocked loop scores no other.
+    assert name == "blocks" or [t.episode_return for t in played if not t.failed] == [0.5] * 3
+    assert capsys.readouterr().err.count("such episodes fail") == 1
+    again = [Trajectory("0", 0, 0, 0, [replace(step)])]
+    own.apply(again)
+    assert again[0].episode_return == 0.5, "the next batch is scored"
+
+
+def test_a_reward_that_always_hangs_costs_three_limits(folder: Path) -> None:
+    (folder / "hangs.py").write_text(HANGS)
+    settings = Settings.from_dict({"plugins": ["hangs"], "reward": "own-loop", "reward_timeout_s": 0.05})
+    step = Step([1], [2], [0.0], 0, "stop", "", "", "")
+    played = [Trajectory("1", 0, 0, number, [replace(step)]) for number in range(64)]
+    own = make_reward(settings)
+    calls, score = [], own.score
+    replace(own, score=lambda trajectory: calls.append(1) or score(trajectory)).apply(played)
+    assert len(calls) == MAX_HANGS and all(t.failed for t in played)
+
+
+def test_judges_have_a_limit(folder: Path) -> None:
+    (folder / "hangs.py").write_text(HANGS)
+    for name, function in (("own-slow", "slow"), ("own-mute", "mute")):
+        own = make_judge(Settings.from_dict({"plugins": ["hangs"], "judge": name, "judge_timeout_s": 0.2}))
+        with pytest.raises(
+            JudgeError, match=rf"{function}\(\) gave no answer within 0.2 s \(judge_timeout_s\) \(hangs"
+        ):
+            wait(own.verdict(Reading((), "a", True, (), "?", ())))
 
 
 @pytest.mark.parametrize(

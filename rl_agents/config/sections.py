@@ -194,6 +194,12 @@ class RewardKeys:
     judge_retries: ClassVar[int] = 2
 
     reward: str = key("environment", "Reward: environment, prs (progressive reward shaping), or a plugin's")
+    reward_timeout_s: float = key(
+        300.0,
+        "Timeout of a plugin's reward function in seconds; of coroutines: without a score of any episode; 0: no limit",
+        ge=0,
+        needs=("reward!=environment", "reward!=prs"),
+    )
     prs_form: Literal["short", "long", "general"] = key(
         "short",
         "Reward form; `short`: short answers; `long`: judge first, then references; `general`: sum of sigmoids",

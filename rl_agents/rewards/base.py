@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from rl_agents import plugins
-from rl_agents.background import at_once, together, wait
+from rl_agents.background import abandon_if_blocked, begin, settled
 from rl_agents.config import Settings
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.errors import described, number_from, unknown
+from rl_agents.errors import described, number_from, report_once, unknown
 from rl_agents.rewards.prs import ProgressiveReward
+from rl_agents.time_limits import CallTimeout, call_anywhere, no_answer
 
 
 class Reward(Protocol):
@@ -48,37 +51,86 @@ class EnvironmentReward(Reward):
 Scoring = Callable[[Trajectory], Any]
 
 
+#: Calls in a row that reach the time limit before the other episodes of a batch are given up.
+MAX_HANGS = 3
+
+
 @dataclass(frozen=True)
 class ScoredReward(EnvironmentReward):
-    """A function as a reward (`reward`): its score is the episode's whole return, earned by the last step."""
+    """A function as a reward (`reward`): its score is the episode's whole return, earned by the last step.
+
+    Attributes:
+        timeout_s: a call may take so long. Coroutines may queue for a server, so they all end if none of them has
+            returned a score for that long. 0: no limit.
+    """
 
     name: str
     score: Scoring
     waits: bool
+    timeout_s: float = 0.0
 
     def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         played = [trajectory for trajectory in trajectories if trajectory.steps and not trajectory.failed]
-        if self.waits:
-            wait(together(map(self._apply, played)))
-        else:
-            for trajectory in played:
-                at_once(self._apply(trajectory))
+        for trajectory, answer in (self._concurrently if self.waits else self._in_turn)(played):
+            if isinstance(answer, Exception):
+                trajectory.failed, trajectory.end_cause = True, f"judge_error: reward {self.name}: {described(answer)}"
+                continue
+            trajectory.facts["environment_return"] = trajectory.episode_return
+            for step in trajectory.steps:
+                step.reward = 0.0
+            trajectory.steps[-1].reward = answer
         return self.metrics(trajectories)
 
-    async def _apply(self, trajectory: Trajectory) -> None:
+    def _in_turn(self, played: Sequence[Trajectory]) -> Iterator[tuple[Trajectory, float | Exception]]:
+        hangs = 0
+        for trajectory in played:
+            try:
+                if hangs < MAX_HANGS:
+                    answer: float | Exception = call_anywhere(self.timeout_s, self._scored, trajectory)
+                    hangs = 0
+            except CallTimeout:
+                answer, hangs = self._late(), hangs + 1
+            except Exception as error:
+                answer, hangs = error, 0
+            yield trajectory, answer
+
+    def _concurrently(self, played: Sequence[Trajectory]) -> Iterator[tuple[Trajectory, float | Exception]]:
+        done: SimpleQueue[Future[float]] = SimpleQueue()
+        pending = {begin(self._awaited(trajectory)): trajectory for trajectory in played}
+        for future in pending:
+            future.add_done_callback(done.put)
         try:
-            # Copies: another success, or rewards of steps, that it assigns would change what the run reports.
-            answer = self.score(replace(trajectory, steps=[replace(step) for step in trajectory.steps]))
-            if inspect.iscoroutine(answer):  # of a plain function, such as a decorator's, if that was not known
-                answer = await answer if self.waits else wait(answer)
-            score = number_from(self.score, answer)
-        except Exception as error:
-            trajectory.failed, trajectory.end_cause = True, f"judge_error: reward {self.name}: {described(error)}"
-            return
-        trajectory.facts["environment_return"] = trajectory.episode_return
-        for step in trajectory.steps:
-            step.reward = 0.0
-        trajectory.steps[-1].reward = score
+            while pending:
+                future = done.get(timeout=self.timeout_s or None)
+                try:
+                    answer: float | Exception = future.result()
+                except Exception as error:
+                    answer = error
+                yield pending.pop(future), answer
+        except Empty:
+            late = self._late()
+            yield from ((trajectory, late) for trajectory in pending.values())
+            abandon_if_blocked()
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def _scored(self, trajectory: Trajectory) -> float:
+        answer = self.score(_copy(trajectory))  # a coroutine of a plain function, such as a decorator's, perhaps
+        return number_from(self.score, settled(answer))
+
+    async def _awaited(self, trajectory: Trajectory) -> float:
+        return number_from(self.score, await self.score(_copy(trajectory)))
+
+    def _late(self) -> TimeoutError:
+        late = no_answer(self.score, self.timeout_s, "reward_timeout_s")
+        report_once(f"reward {self.name}: {late}; such episodes fail")
+        return late
+
+
+def _copy(trajectory: Trajectory) -> Trajectory:
+    """Return a copy for a user's function: what it assigns must not change what the run reports."""
+    return replace(trajectory, steps=[replace(step) for step in trajectory.steps])
 
 
 REWARDS: dict[str, plugins.Entry] = {
@@ -99,7 +151,11 @@ def reward(name: str, summary: str) -> Callable[[Scoring], Scoring]:
 
     def registered(score: Scoring) -> Scoring:
         made = ScoredReward(name, score, waits=inspect.iscoroutinefunction(score))
-        register(plugins.Entry(name, summary, score.__module__, lambda settings: made))
+
+        def build(settings: Settings) -> ScoredReward:
+            return replace(made, timeout_s=settings.reward_timeout_s)
+
+        register(plugins.Entry(name, summary, score.__module__, build))
         return score
 
     return registered

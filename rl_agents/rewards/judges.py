@@ -9,20 +9,22 @@ these two rates. Otherwise one question covers both.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 from rl_agents import plugins
-from rl_agents.background import wait
+from rl_agents.background import settled
 from rl_agents.errors import InputError, described, number_from, unknown
 from rl_agents.rewards.grounding import conciseness, grounded_share, stated_share
 from rl_agents.rewards.reading import Reading
 from rl_agents.rewards.wording import normalized
+from rl_agents.time_limits import CallTimeout, call_anywhere, no_answer
 from rl_agents.tools.thoughts import read_thoughts
 from rl_agents.web.model_server import SHOWN, ModelServer, ServerError
 
@@ -354,6 +356,7 @@ Judging = Callable[[Reading, Asked], Any]
 class FunctionJudge:
     name: str
     function: Judging
+    timeout_s: float = 0.0
 
     @property
     def remote(self) -> bool:
@@ -368,11 +371,15 @@ class FunctionJudge:
 
     async def _judged(self, reading: Reading, asked: Asked) -> float:
         try:
-            answer = self.function(reading, asked)
-            if inspect.iscoroutine(answer):  # of a plain function, such as a decorator's, if that was not known
-                answer = await answer if self.remote else wait(answer)
+            if self.remote:
+                async with asyncio.timeout(self.timeout_s or None) as limit:
+                    answer = await self.function(reading, asked)
+            else:
+                answer = call_anywhere(self.timeout_s, lambda: settled(self.function(reading, asked)))
             return number_from(self.function, answer, 0, 1)
-        except Exception as error:
+        except (Exception, CallTimeout) as error:
+            if isinstance(error, CallTimeout) or (self.remote and limit.expired()):
+                error = no_answer(self.function, self.timeout_s, "judge_timeout_s")
             raise JudgeError(f"judge {self.name}: {described(error)}") from error
 
 
@@ -385,7 +392,11 @@ def judge(name: str, summary: str) -> Callable[[Judging], Judging]:
 
     def registered(function: Judging) -> Judging:
         made = FunctionJudge(name, function)
-        register(plugins.Entry(name, summary, function.__module__, lambda keys: made))
+
+        def build(keys: Any) -> FunctionJudge:
+            return replace(made, timeout_s=keys.judge_timeout_s)
+
+        register(plugins.Entry(name, summary, function.__module__, build))
         return function
 
     return registered

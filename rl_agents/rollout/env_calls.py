@@ -8,16 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import signal
-import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypeVar
 
 from rl_agents.chat.template import chat_text, further_text
@@ -25,87 +20,13 @@ from rl_agents.envs import coroutines
 from rl_agents.envs.spec import cut_text
 from rl_agents.errors import InputError, defined_at, described, finite_metrics, only_item, place_of
 from rl_agents.queues import Deadline
+from rl_agents.time_limits import CallTimeout, call_with_timeout, over
 
 T = TypeVar("T")
 #: Types of numbers; created once, because building a union takes as long as a check.
 NUMBERS = (float, int, Real, Decimal)
-#: Pauses between interruptions of code that swallows them, in turn, because the time of its `except` blocks varies.
-RELENTLESS_S = (2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4)
 #: Files that a call passes through before it reaches the environment.
 OURS = {__file__, str(Path(__file__).with_name("env_worker.py")), coroutines.__file__}
-
-
-class CallTimeout(BaseException):
-    """The call took too long. It is no `Exception`, so that ``except Exception`` in the callee does not swallow it."""
-
-
-class QueueTimeout(CallTimeout):
-    """The call never left the queue, so neither its environment nor its server is responsible."""
-
-
-def over(deadline: Deadline) -> CallTimeout:
-    problem = deadline.problem() or f"no answer within {deadline.seconds:g} s"
-    return (QueueTimeout if deadline.stuck else CallTimeout)(problem)
-
-
-def call_with_timeout(seconds: float, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Return ``call(*args, **kwargs)``, interrupted after ``seconds`` of wall-clock time, excluding time in queues.
-
-    There is no limit outside the main thread, under a debugger, without the platform's interval timer, and for
-    ``seconds <= 0``. The limit interrupts Python code, including loops with a bare ``except:``, and system calls such
-    as ``sleep``, but not a C extension that never returns. A handler and a timer that were set before (such as
-    pytest-timeout's) are restored, the timer with its remaining time.
-
-    Raises:
-        CallTimeout: the limit was reached.
-    """
-    if seconds <= 0 or not _can_interrupt():
-        return call(*args, **kwargs)
-    mine: FrameType | None = sys._getframe()
-    inside, strikes, deadline = True, 0, Deadline(seconds)
-
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        nonlocal strikes
-        if frame is mine and not inside:
-            return
-        if not strikes and not deadline.problem() and deadline.pause:
-            signal.setitimer(signal.ITIMER_REAL, deadline.pause, max(seconds, 1.0))
-            return
-        strikes += 1
-        if strikes > 1:
-            # The first interruption was swallowed. The next ones follow so quickly that one of them hits the `except`
-            # block or the code after it, where nothing swallows it.
-            signal.setitimer(signal.ITIMER_REAL, RELENTLESS_S[strikes % len(RELENTLESS_S)], 1e-3)
-        raise over(deadline)
-
-    started = time.monotonic()
-    previous_handler = signal.signal(signal.SIGALRM, interrupt)
-    # The interval fires again if a bare `except:` in the callee swallows the first interruption.
-    delay, interval = signal.setitimer(signal.ITIMER_REAL, seconds, max(seconds, 1.0))
-    try:
-        return call(*args, **kwargs)
-    finally:
-        inside = False  # must be first: no interruption is raised from here on
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous_handler or signal.SIG_DFL)
-        if delay:
-            left = delay - (time.monotonic() - started)
-            signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3), interval)
-        mine = None  # breaks the reference cycle of the frame and `interrupt`
-
-
-def _can_interrupt() -> bool:
-    return (
-        hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread() and not debugger_active()
-    )
-
-
-def debugger_active() -> bool:
-    """Whether a debugger traces this thread, so that a breakpoint does not run into a time limit."""
-    if sys.gettrace() is not None:
-        return True
-    monitoring = getattr(sys, "monitoring", None)  # Python 3.12 and later
-    return monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None
 
 
 class EnvFailure(Exception):

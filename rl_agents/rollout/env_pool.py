@@ -9,7 +9,7 @@ from rl_agents.config import Settings
 from rl_agents.envs.base import TextEnv, env_spec
 from rl_agents.envs.spec import Blocking
 from rl_agents.errors import InputError
-from rl_agents.rollout.env_calls import CallTimeout, EnvFailure, call_env, debugger_active
+from rl_agents.rollout.env_calls import EnvFailure, call_env
 from rl_agents.rollout.env_worker import (
     CLOSE_TIMEOUT_S,
     EnvFactory,
@@ -19,6 +19,7 @@ from rl_agents.rollout.env_worker import (
     folder_kept,
 )
 from rl_agents.rollout.prompting import env_factory
+from rl_agents.time_limits import CallTimeout, debugger_active
 
 #: Default maximum of concurrent environments; 0: no limit.
 MOST: dict[Blocking, int] = {"inline": 0, "thread": 256}

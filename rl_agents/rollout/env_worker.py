@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import mmap
 import os
 import queue
@@ -37,16 +36,8 @@ from rl_agents.envs.base import TextEnv
 from rl_agents.envs.coroutines import Pieces, over, within
 from rl_agents.errors import InputError, place_in_thread, report_once
 from rl_agents.queues import Deadline, QueueWait, current
-from rl_agents.rollout.env_calls import (
-    CallTimeout,
-    EnvFailure,
-    QueueTimeout,
-    call_env,
-    call_with_timeout,
-    debugger_active,
-    failure_of,
-    timed_out,
-)
+from rl_agents.rollout.env_calls import EnvFailure, call_env, failure_of, timed_out
+from rl_agents.time_limits import CallTimeout, QueueTimeout, call_with_timeout, debugger_active, interrupt
 
 EnvFactory = Callable[[], TextEnv]
 #: Seconds that closing an environment may take.
@@ -394,9 +385,7 @@ class ThreadHost:
 
     def _interrupt(self) -> None:
         if self._calling and self._thread.ident is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(self._thread.ident), ctypes.py_object(CallTimeout)
-            )
+            interrupt(self._thread.ident)
             if self._runner is not None:  # while its loop waits for an event, Python runs no line
                 with contextlib.suppress(RuntimeError):  # it is closed
                     self._runner.get_loop().call_soon_threadsafe(lambda: None)

@@ -25,6 +25,7 @@ REASONS = {
     "trackers": "accounts and servers of the user's",
     "tracker_project": "the user's name for it",
     "vspo_scale": "for rewards of another span than the paper's; its form is the default",
+    "reward_timeout_s": "how long a reward function may take is the user's to say",
     "max_failed_share": "how much of an environment may fail is the user's to say",
     "entropy_coef": "an entropy bonus is a user's choice",
     "epochs": "the papers take one pass; several are a user's choice",

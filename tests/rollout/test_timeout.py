@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rl_agents.rollout.env_calls import CallTimeout, call_with_timeout
+from rl_agents.time_limits import CallTimeout, call_with_timeout
 
 
 def spin(seconds):
