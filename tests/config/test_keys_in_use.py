@@ -22,6 +22,7 @@ SEARCH = "choices of the search"
 #: Keys that nothing in the repository sets, and why they are there.
 REASONS = {
     "plugins": "modules of the user's own",
+    "tasks_changed": "for a resumed run whose tasks have changed",
     "trackers": "accounts and servers of the user's",
     "tracker_project": "the user's name for it",
     "vspo_scale": "for rewards of another span than the paper's; its form is the default",
