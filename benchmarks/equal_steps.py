@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.grid import RESULTS, Arm, Run, grid_parser, markdown, run_command, run_grid, text
+from benchmarks.referee import mean_until, read_at
 from rl_agents.reporting.statistics import student_interval
 
 EPISODES = 128
@@ -169,8 +170,7 @@ def columns(budget: int) -> dict[str, Callable[[list[Run]], str]]:
 
 def mean_of_curve(runs: Sequence[Run], budget: int) -> dict[str, float]:
     """Mean and interval over the seeds of the mean success from 0 to ``budget`` environment steps."""
-    grid = np.linspace(0, budget, 200)
-    found: dict[str, float] = student_interval([float(np.interp(grid, *curve(run)).mean()) for run in runs]).to_dict()
+    found: dict[str, float] = student_interval([mean_until(budget, *curve(run)) for run in runs]).to_dict()
     return found
 
 
@@ -187,7 +187,7 @@ def curve(run: Run) -> tuple[list[int], list[float]]:
 
 def at_budget(runs: list[Run], budget: int) -> dict[str, float]:
     """Mean and interval over the seeds of the success after ``budget`` environment steps."""
-    found: dict[str, float] = student_interval([float(np.interp(budget, *curve(run))) for run in runs]).to_dict()
+    found: dict[str, float] = student_interval([read_at(budget, *curve(run)) for run in runs]).to_dict()
     return found
 
 

@@ -12,6 +12,8 @@ from statistics import fmean
 
 import numpy as np
 
+from benchmarks import referee
+from benchmarks import several_starts as starts
 from benchmarks.claims.registry import Measure, at_steps
 from benchmarks.doc_tables import filled
 from benchmarks.equal_steps import ABLATIONS, METHODS, WORLDS, World, curve, mean_of_curve
@@ -29,25 +31,30 @@ COLORS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D5
 STYLES = ("-", "--", ":")
 HEAD = """# Methods at equal environment steps
 
-This page compares 13 methods from the same start, with the same number of environment steps. Not every method was run
-on every task.
+This page shows 13 methods from the same start, with the same number of environment steps. Not every method was run
+on every task. [Several starts](#several-starts) has the comparisons that meet all rules.
 
 - **Equal for all methods:** learning rate (except 3spo, which updates after every tick and has a lower one), penalty
   for invalid actions, episodes per iteration, and state keys.
 - **Different:** each method keeps the clip range, gamma and critic of its small recipe.
 - **Success** is that of the plain policy at temperature 1 on test tasks, which are not trained on.
-- **Numbers** are means over seeds with Student's 95% interval, and differences are paired by seed. **Bold** means that
-  the interval is above 0, *italics* that it is below 0. A row with one seed has no interval and decides nothing.
+- **One start per task.** The runs of each task begin at one warm-start model, and intervals (Student, 95%) are over
+  seeds of training alone. Another start can turn a lead into none: on *webshop* one did
+  ([below](#webshop-without-shared-requests-and-from-another-start)). So nothing on this page is a lead, and nothing is
+  bold. [How we compare](how-we-compare.md) has the rules that a lead must meet.
+- **Budget.** A table compares after as many steps as its shortest run has, at most the budget for which the runs were
+  made. Where that is less, 3spo is read before its learning rate has fallen to its end.
+- **Not equal.** 3spo updates after every tick: it makes 5 to 15 times as many optimizer steps as the other methods,
+  and only its learning rate falls. Learning rates were not tuned for each method.
 - **Starts.** Methods whose mean starts differ by more than 0.03 are not compared. On circuit_decoding, 3spo, chain-gae,
   gigpo and grpo share a warm-start model (0.24), and the other rows another one (0.19).
-- **One start per task.** Intervals are over seeds of training, not over starts. A [second
-  start](#webshop-without-shared-requests-and-from-another-start) of *webshop* gave lower ends and smaller differences.
 - **Sampled tokens and CPU seconds** are those of the whole run, which may be longer than the budget: on lake, 3spo took
   44 k steps and the other methods 72 k to 93 k. The runs of 3spo are from a faster machine than most others.
+- **3spo** had its [former advantages](../algorithms/3spo.md), without a bound, in all of these runs.
 
 | name in the tables | keys |
 |---|---|
-| 3spo | `--algo 3spo`: `reading=learned`, `path_failures=all`; its learning rate falls in the second half of a run |
+| 3spo | `--algo 3spo`: `reading=learned`, `path_failures=all` |
 | chain-gae (ours) | defaults: `gae_lambda=0.7`, `transition_prior=2`, `success_replay=4`; a method of this project |
 | lambda 0.95 | `gae_lambda=0.95`, no `transition_prior` |
 | each episode once | `success_replay=0` |
@@ -79,6 +86,19 @@ HEADS = (
     "| task | seeds | start | success | over its start | best baseline | ahead of it | ahead of GRPO "
     "| ahead of chain-gae (ours) |"
 )
+STARTS = """## Several starts
+
+Every method was tuned alike: six settings (learning rate times 0.5, 1 and 2, few or many updates) on a start and a seed
+that are not reported. The best one was run from three other warm-start models, with two seeds each, to the last step of
+the budget. Intervals are over starts. **Bold** (ahead) and *italics* (behind) mean p < 0.05 after Holm's adjustment for
+all differences of this section ([the rules](how-we-compare.md)).
+
+    python -m benchmarks.several_starts --world WORLD --local --jobs 2
+"""
+STARTS_COLUMNS = (
+    "| method | tuned to | starts | runs | start | success | over GRPO | over 3spo | sampled tokens (k) | CPU-s a run |"
+)
+COSTS = (("sampled_tokens", 1000), ("cpu_seconds", 1))
 #: Largest difference between the mean starts of two methods that the summary compares.
 SAME_START = 0.03
 #: What is added in the first arm to the second one.
@@ -154,13 +174,55 @@ def page(found: Mapping[str, Mapping[str, Runs]]) -> str:
     return "\n".join(
         (
             HEAD.format(spread=start_spread(found)),
+            several_starts(),
             summary,
             parts(found),
             search_parts(found),
-            *(section(name, WORLDS[name], arms) for name, arms in found.items()),
+            *(section(name, arms) for name, arms in found.items()),
             repetition(found[REPEATED]),
         )
     )
+
+
+def several_starts() -> str:
+    """The comparisons that meet all rules: a table for each task, adjusted together."""
+    runs = {world: own for world in WORLDS if (own := starts.on_file(world))}
+    if not runs:
+        return ""
+    ends = {
+        (world, arm): starts.at_budget(cells, WORLDS[world].budget, arm)
+        for world, arms in runs.items()
+        for arm, cells in arms.items()
+    }
+    pairs = {
+        f"{world}: {arm} - {other}": referee.paired(ends[world, arm], ends[world, other])
+        for world, arm in ends
+        for other in (OURS, BASELINE)
+        if arm != other and (arm, other) != (BASELINE, OURS)
+    }
+    differences = referee.page_of(pairs)
+    return "\n".join((STARTS, *(starts_table(world, own, ends, differences) for world, own in runs.items())))
+
+
+def starts_table(
+    world: str,
+    runs: Mapping[str, Mapping[referee.Cell, Run]],
+    ends: Mapping[tuple[str, str], Mapping[referee.Cell, float]],
+    differences: Mapping[str, referee.Difference],
+) -> str:
+    """A task's table: the best method first."""
+    rows = []
+    for arm in sorted(runs, key=lambda arm: -referee.over_starts(ends[world, arm]).mean):
+        begun = referee.over_starts({cell: run["success"]["0"] for cell, run in runs[arm].items()})
+        cells = [
+            arm, starts.best_on_file(world)[arm], str(begun.n), str(len(runs[arm])), f"{begun.mean:.2f}",
+            shown(referee.over_starts(ends[world, arm])),
+            *(str(differences.get(f"{world}: {arm} - {other}", "")) for other in (BASELINE, OURS)),
+            *(f"{fmean(run[key] for run in runs[arm].values()) / scale:,.0f}" for key, scale in COSTS),
+        ]  # fmt: skip
+        rows.append(f"| {' | '.join(cells)} |")
+    head = f"On {world}, after {WORLDS[world].budget // 1000} k environment steps:"
+    return "\n".join((head, "", STARTS_COLUMNS, f"|{'---|' * 10}", *rows, ""))
 
 
 def with_overview(text: str, found: Mapping[str, Mapping[str, Runs]]) -> str:
@@ -172,7 +234,7 @@ def overview(found: Mapping[str, Mapping[str, Runs]]) -> str:
     """Success of the methods by task: means over their seeds, then ours against GRPO."""
     lines = [f"| task | start | {' | '.join(SHORT.values())} | ahead of GRPO |", f"|{'---|' * (3 + len(SHORT))}"]
     for name, arms in found.items():
-        measure, ours, grpo = at_steps(WORLDS[name].budget), arms.get(OURS, {}), arms[BASELINE]
+        measure, ours, grpo = at_steps(budget_of(name, arms)), arms.get(OURS, {}), arms[BASELINE]
         means = {arm: fmean(measure.of(run) for run in arms[arm].values()) for arm in SHORT if arm in arms}
         rates = [f"{means[arm]:.2f}" if arm in means else "" for arm in SHORT]
         pairs = leads(ours, grpo, measure)
@@ -200,7 +262,7 @@ def parts(found: Mapping[str, Mapping[str, Runs]]) -> str:
     lines = ["## Ablations\n", "| part | task | seeds | difference in success |", "|---|---|---|---|"]
     for part, (own, other) in PARTS.items():
         for name, arms in found.items():
-            if values := leads(arms.get(own, {}), arms.get(other, {}), at_steps(WORLDS[name].budget)):
+            if values := leads(arms.get(own, {}), arms.get(other, {}), at_steps(budget_of(name, arms))):
                 lines.append(f"| {part} | [{name}](#{name}) | {len(values)} | {difference(values)} |")
     return "\n".join((*lines, ""))
 
@@ -210,9 +272,9 @@ def search_parts(found: Mapping[str, Mapping[str, Runs]]) -> str:
     told = {name: arms for name, arms in found.items() if len(ABLATIONS.keys() & arms.keys()) > 1}
     parts = [SEARCH_PARTS] if told else []
     for name, arms in told.items():
-        measure = at_steps(WORLDS[name].budget)
-        rows = [search_part(arm, arms, measure, WORLDS[name].budget) for arm in (OURS, *ABLATIONS) if arm in arms]
-        head = f"On [{name}](#{name}), after {WORLDS[name].budget // 1000} k environment steps:"
+        budget = min(budget_of(name, {arm: arms[arm]}) for arm in (OURS, *ABLATIONS) if arm in arms)
+        rows = [search_part(arm, arms, at_steps(budget), budget) for arm in (OURS, *ABLATIONS) if arm in arms]
+        head = f"On [{name}](#{name}), after {budget / 1000:.1f} k environment steps:"
         parts.append("\n".join((head, "", SEARCH_HEADS, f"|{'---|' * 9}", *rows, "")))
     return "\n".join(parts)
 
@@ -246,7 +308,7 @@ def steps_to(runs: Sequence[Run], budget: int) -> str:
 
 def verdict(name: str, ours: str, arms: Mapping[str, Runs], others: Sequence[str] = ()) -> str:
     """A world's line: ours beside its start, the best baseline, GRPO and ``others``, over the seeds of ours."""
-    measure, own = at_steps(WORLDS[name].budget), arms[ours]
+    measure, own = at_steps(budget_of(name, arms)), arms[ours]
     shared = {
         arm: sorted(runs.keys() & own.keys(), key=int)
         for arm, runs in arms.items()
@@ -282,21 +344,27 @@ def comparable(ours: Runs, other: Runs) -> bool:
     return all(starts) and abs(fmean(starts[0]) - fmean(starts[1])) <= SAME_START
 
 
-def section(name: str, world: World, arms: Mapping[str, Runs]) -> str:
-    """A world's heading, table, picture and command."""
-    measure = at_steps(world.budget)
+def budget_of(name: str, arms: Mapping[str, Runs]) -> int:
+    """Environment steps at which a world's runs can be compared: all of them reached these."""
+    return min(WORLDS[name].budget, *(curve(run)[0][-1] for runs in arms.values() for run in runs.values()))
+
+
+def section(name: str, arms: Mapping[str, Runs]) -> str:
+    """A world's heading, table and picture."""
+    budget = budget_of(name, arms)
+    measure = at_steps(budget)
     means = {arm: fmean(map(measure.of, runs.values())) for arm, runs in arms.items() if arm not in ABLATIONS}
     best_first = sorted(means, key=lambda arm: -means[arm])
     rows = "\n".join(row(arm, arms[arm], arms.get(BASELINE, {}), measure) for arm in best_first)
     return (
-        f"## {name}\n\nAfter {world.budget // 1000} k environment steps.\n\n{COLUMNS}\n|{'---|' * 8}\n{rows}\n\n"
+        f"## {name}\n\nAfter {budget / 1000:.1f} k environment steps.\n\n{COLUMNS}\n|{'---|' * 8}\n{rows}\n\n"
         f"![success over environment steps](../../benchmarks/results/equal_steps_{name}.png)\n"
     )
 
 
 def repetition(above: Mapping[str, Runs]) -> str:
     """The last section: the same methods and seeds without shared requests, and from another start."""
-    measure = at_steps(WORLDS[REPEATED].budget)
+    measure = at_steps(budget_of(REPEATED, above))
     stored = json.loads((RESULTS / f"equal_steps_{REPEATED}_unseen.json").read_text(encoding="utf-8"))["arms"]
     lines = []
     for arm in (arm for arm in stored if OTHER not in arm):
@@ -332,12 +400,8 @@ def shown(interval: Interval, sign: str = "") -> str:
 
 
 def difference(values: Sequence[float]) -> str:
-    """Mean and interval with their signs, marked where the interval leaves 0 out."""
-    if not values:
-        return ""
-    interval = student_interval(list(values))
-    mark = "**" if interval.low > 0 else "*" if interval.high < 0 else ""
-    return f"{mark}{shown(interval, '+')}{mark}"
+    """Mean and interval with their signs."""
+    return shown(student_interval(list(values)), "+") if values else ""
 
 
 def picture(arms: Mapping[str, Runs], world: World, path: Path, name: str) -> None:

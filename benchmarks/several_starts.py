@@ -50,15 +50,23 @@ def main() -> None:
 
 
 def tune(args: argparse.Namespace) -> dict[str, str]:
-    """Return the name of each method's best variant, by the mean of the second half of its curve."""
+    """Run the grid; return `best_on_file`."""
     world, start = world_of(args.world), build_start(args.world, TUNING_START)
     variants = {f"{arm}: {name}": keys for arm in args.arms for name, keys in grid_of(arm).items()}
     only = {"name": f"starts_{args.world}_tuning", "first_seed": TUNING_SEED, "seeds": TUNING_SEED + 1}
-    runs = run_grid([arm_of(name, keys, world, start) for name, keys in variants.items()], changed(args, **only))
-    score = {
-        name: mean_until(world.budget, *curve(own[0]), since=world.budget / 2) for name, own in runs.items()
-    }  # fmt: skip
-    return {arm: max(grid_of(arm), key=lambda name: score[f"{arm}: {name}"]) for arm in args.arms}
+    run_grid([arm_of(name, keys, world, start) for name, keys in variants.items()], changed(args, **only))
+    return best_on_file(args.world)
+
+
+def best_on_file(world: str) -> dict[str, str]:
+    """Return the name of each method's best variant, by the mean of the second half of its curve."""
+    budget, best = WORLDS[world].budget, dict[str, tuple[float, str]]()
+    for name, stored in load(f"starts_{world}_tuning")["arms"].items():
+        arm, _, variant = name.partition(": ")
+        (run,) = stored["runs"].values()
+        score = mean_until(budget, *curve(run), since=budget / 2)
+        best[arm] = max(best.get(arm, (score, variant)), (score, variant))
+    return {arm: variant for arm, (_, variant) in best.items()}
 
 
 def report(args: argparse.Namespace, best: Mapping[str, str]) -> None:

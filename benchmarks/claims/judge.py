@@ -21,6 +21,7 @@ CONFIDENCE = 1 - ERROR / len(LOOKS)
 MOST_SEEDS = 1000
 
 HOLDS, DIRECTION, NOTHING, CONTRADICTED = "holds", "holds in direction", "does not show", "contradicted"
+SMALL = "ahead, but below half of the paper's"
 TOO_FEW, UNTOLD, BLIND = "too few seeds", "not measured", "cannot test it"
 
 
@@ -33,12 +34,14 @@ class Finding:
         spread: standard deviation of the paired differences.
         resolution: smallest effect that this number of seeds detects with probability `POWER`.
         wanted: number of seeds that detects the paper's effect as reliably; None: not reported in this unit.
+        paper: the paper's effect; None: not reported in this unit.
     """
 
     effect: Interval
     spread: float
     resolution: float
     wanted: int | None
+    paper: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -47,7 +50,7 @@ class Finding:
         if self.effect.n < LOOKS[0]:
             return TOO_FEW
         if self.effect.low > 0:
-            return HOLDS
+            return SMALL if self.paper is not None and self.effect.high < self.paper / 2 else HOLDS
         if self.effect.high < 0:
             return CONTRADICTED
         return DIRECTION if self.effect.mean > 0 else NOTHING
@@ -61,7 +64,7 @@ def find(differences: Sequence[float], paper: float | None) -> Finding:
         return Finding(Interval(mean, math.nan, math.nan, len(told)), math.nan, math.nan, None)
     spread = stdev(told)
     wanted = seeds_for(paper, spread) if paper is not None and paper > 0 else None
-    return Finding(student_interval(told, CONFIDENCE), spread, resolution(spread, len(told)), wanted)
+    return Finding(student_interval(told, CONFIDENCE), spread, resolution(spread, len(told)), wanted, paper)
 
 
 def resolution(spread: float, seeds: int) -> float:
@@ -91,12 +94,18 @@ def together(verdicts: Sequence[str]) -> str:
         return CONTRADICTED if len(set(told)) == 1 else _mixed(told)
     if len(set(told)) == 1:
         return told[0]
-    return DIRECTION if NOTHING not in told else _mixed(told)
+    return DIRECTION if DIRECTION in told and NOTHING not in told else _mixed(told)
 
 
 def _mixed(verdicts: Sequence[str]) -> str:
-    one = {CONTRADICTED: f"is {CONTRADICTED}"}
-    many = {HOLDS: "hold", DIRECTION: "hold in direction", NOTHING: "do not show", CONTRADICTED: f"are {CONTRADICTED}"}
+    one = {CONTRADICTED: f"is {CONTRADICTED}", SMALL: f"is {SMALL}"}
+    many = {
+        HOLDS: "hold",
+        SMALL: "are ahead, but below half of the paper's",
+        DIRECTION: "hold in direction",
+        NOTHING: "do not show",
+        CONTRADICTED: f"are {CONTRADICTED}",
+    }
     counts = {verdict: verdicts.count(verdict) for verdict in many if verdict in verdicts}
     said = (f"{n} {one.get(verdict, verdict) if n == 1 else many[verdict]}" for verdict, n in counts.items())
     return f"mixed: of {len(verdicts)} comparisons {', '.join(said)}"

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.claims.judge import BLIND, CONFIDENCE, LOOKS, MOST_SEEDS, POWER, Finding, find, together
-from benchmarks.claims.registry import CLAIMS, Claim, Comparison
+from benchmarks.claims.registry import CLAIMS, OPPOSED, Claim, Comparison
 from benchmarks.grid import RESULTS, Run
 from benchmarks.report import drawn, load, markdown
 
@@ -31,17 +31,28 @@ seeds can detect.
 - *holds*: the whole interval supports the claim
 - *holds in direction*: only the mean supports it
 - *does not show*: the mean does not support it
+- *ahead, but below half of the paper's*: the whole interval supports the claim, and excludes half of the paper's effect
 - *contradicted*: the whole interval is against it
 - *cannot test it*: in this setting the result is the same, whether the claim is true or not
 
 **How a comparison is judged.** Runs with the same seed are paired. The interval is Student's, over the
 paired differences, at {CONFIDENCE:.2%}. Results are judged after {", ".join(map(str, LOOKS))} seeds, until the
-first decision. The probability of a wrong decision is 5%. In the tables, *detectable* is the effect that
+first decision. The probability of a wrong decision is 5% for each comparison alone: intervals are not adjusted
+for the number of comparisons on this page. All runs of a comparison begin at one warm-start model, so a
+verdict is about that start ([how we compare](how-we-compare.md)). In the tables, *detectable* is the effect that
 this number of seeds detects in {POWER:.0%} of cases. *Seeds needed* is the number of seeds that detect the
 paper's effect as reliably, and their cost.
 
 `python -m benchmarks.claims` writes this page from the results on file and benchmarks/claims/registry.py.
 `python -m benchmarks.claims 4 --until 10` runs more seeds of claim 4 until it is decided.
+"""
+AGAINST = """## Where these data oppose a paper
+
+Positive effects would support the paper. Most of these comparisons have one start and belong to no claim above."""
+UNTESTED = """## Not tested
+
+No arm tests T3's table 2 and the rules alpha and beta of its table 3, PRS's tables 1 to 5, StepPO's tables 2 and 3 and
+its figure 6, or PivotRL's table 5.
 """
 COLUMNS = (
     "compared (benchmarks/results)", "measure", "effect", "paper's", "verdict", "seeds", "detectable",
@@ -87,6 +98,12 @@ def write() -> Mapping[int, str]:
     return {claim.number: standing(claim, judged[claim.number]) for claim in CLAIMS}
 
 
+def opposed() -> str:
+    """Return the comparisons on file that speak against a paper, with the intervals of the tables above."""
+    rows = [(*row(judge(own))[:3], row(judge(own))[5]) for own in OPPOSED]
+    return "\n\n".join((AGAINST, markdown((*COLUMNS[:3], "seeds"), rows))) + "\n"
+
+
 def standing(claim: Claim, judged: Sequence[Judged]) -> str:
     """Return the verdict, or the registry's if the comparisons cannot decide the claim."""
     return claim.standing or together([own.finding.verdict for own in judged])
@@ -102,7 +119,8 @@ def page(judged: Mapping[int, Sequence[Judged]]) -> str:
         for claim in CLAIMS
     ]
     parts = [section(claim, judged[claim.number]) for claim in CLAIMS]
-    return "\n".join([HEAD, markdown(("claim", "verdict", "distance from the paper"), overview), "", *parts])
+    heads = ("claim", "verdict", "distance from the paper")
+    return "\n".join([HEAD, markdown(heads, overview), "", *parts, opposed(), UNTESTED])
 
 
 def section(claim: Claim, judged: Sequence[Judged]) -> str:
