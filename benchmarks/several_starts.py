@@ -116,12 +116,16 @@ def build_start(name: str, number: int) -> Path:
 
 def on_file(world: str) -> dict[str, dict[Cell, Run]]:
     """Return the reported runs by method, start and seed."""
+    return runs_on_file(f"starts_{world}")
+
+
+def runs_on_file(name: str) -> dict[str, dict[Cell, Run]]:
+    """Return the runs of results/NAME.json by method, start and seed; arms there are called METHOD, start N."""
     found: dict[str, dict[Cell, Run]] = {}
-    path = RESULTS / f"starts_{world}.json"
-    stored: Mapping[str, Any] = load(path.stem)["arms"] if path.is_file() else {}
-    for name, arm in stored.items():
-        method, _, start = name.rpartition(", start ")
-        found.setdefault(method, {}).update({(start, seed): run for seed, run in arm["runs"].items()})
+    stored: Mapping[str, Any] = load(name)["arms"] if (RESULTS / f"{name}.json").is_file() else {}
+    for arm, own in stored.items():
+        method, _, start = arm.rpartition(", start ")
+        found.setdefault(method, {}).update({(start, seed): run for seed, run in own["runs"].items()})
     return found
 
 
