@@ -43,7 +43,7 @@ on every task. [Several starts](#several-starts) has the comparisons that meet a
   ([below](#webshop-without-shared-requests-and-from-another-start)). So nothing on this page is a lead, and nothing is
   bold. [How we compare](how-we-compare.md) has the rules that a lead must meet.
 - **Budget.** A table compares after as many steps as its shortest run has, at most the budget for which the runs were
-  made. Where that is less, 3spo is read before its learning rate has fallen to its end.
+  made. Where that is less, 3spo is read before its learning rate has reached its last value.
 - **Not equal.** 3spo updates after every tick: it makes 5 to 15 times as many optimizer steps as the other methods,
   and only its learning rate falls. Learning rates were not tuned for each method.
 - **Starts.** Methods whose mean starts differ by more than 0.03 are not compared. On circuit_decoding, 3spo, chain-gae,
@@ -188,7 +188,7 @@ def several_starts() -> str:
     """The comparisons that meet all rules: a table for each task, adjusted together."""
     runs = {world: own for world in WORLDS if (own := starts.on_file(world))}
     if not runs:
-        return ""
+        return f"{STARTS}\nNo task has been run under all of these rules yet.\n"
     ends = {
         (world, arm): starts.at_budget(cells, WORLDS[world].budget, arm)
         for world, arms in runs.items()
