@@ -46,7 +46,7 @@ ONLY_TRAINING = (
 #: Keys that only the ``config.yaml`` of a run has all of.
 SAVED_KEYS = {*keys_of(RunKeys), *keys_of(ModelKeys)}
 #: Keys that are printed even if they have their default.
-ESSENTIAL_KEYS = ("algo", "env", "model", "engine", "seed", "iterations")
+ESSENTIAL_KEYS = ("algo", "env", "model", "engine", "seed", "iterations", "lr")
 
 
 @dataclass(frozen=True)

@@ -21,16 +21,17 @@ from rl_agents.background import together
 from rl_agents.chat.history import in_call_order
 from rl_agents.chat.template import ChatOptions, ChatTemplate, load_tokenizer, make_context
 from rl_agents.config import Settings
+from rl_agents.envs.base import env_spec
 from rl_agents.errors import InputError, nearest
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Piece, Start
-from rl_agents.gateway.dialects import model_body, models_body
+from rl_agents.gateway.dialects import chat_completions, model_body, models_body
 from rl_agents.gateway.stream_view import Shown, answer_id, opened_thought, written_answer
 from rl_agents.inference.base import Completion, EngineError, RequestRefused, Sampling
 from rl_agents.serving.metrics import Meter
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Piece as Sampled
 from rl_agents.serving.policy import PolicyClient, Target
-from rl_agents.serving.request_params import RequestParams, check_engine
+from rl_agents.serving.request_params import RequestParams, check_engine, read_params
 from rl_agents.serving.sessions import Session, SessionRequest, Sessions
 from rl_agents.serving.source import Checkpoint, check_replaces, find_checkpoint, traits
 from rl_agents.web.bodies import Body
@@ -91,12 +92,15 @@ class Service:
         self._template, self._name = self._context.template, served_name(options, settings, checkpoint)
         self.sessions = Sessions(options, settings, self._context)
         self._target, self._traits = Target(0, checkpoint), traits(checkpoint)
+        #: A message for the model: a first observation of the environment, once there is one.
+        self._example = "hello"
         self._rolling = asyncio.Lock()
         self._started = int(time.time())
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Adopt the replicas' target, look for newer checkpoints and close idle sessions, inside the block."""
+        await self._warm()
         tasks = [asyncio.create_task(self._adopt()), asyncio.create_task(self._sweep())]
         if self._options.follow:
             tasks.append(asyncio.create_task(self._follow()))
@@ -256,6 +260,7 @@ class Service:
             "context": self._settings.context,
             "sessions": self.sessions.count,
             "max_sessions": self._options.max_sessions,
+            "example": self._example,
         }
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
@@ -293,6 +298,18 @@ class Service:
             target = Target.now(checkpoint)
             await self._client.load(target)
             self._target = target
+
+    async def _warm(self) -> None:
+        """Wait until the engine has answered a first observation, so that no client waits for it to start."""
+        with contextlib.suppress(ApiError, InputError, TimeoutError):
+            async with asyncio.timeout(READY_S):
+                if not env_spec(self._settings.env).borrows:  # or an agent would start
+                    session = await self.open_session(SessionRequest.model_validate({}))
+                    self._example = session.episode.answer.observation
+                    self.sessions.close(session.id)
+        body = {"model": self._name, "messages": [{"role": "user", "content": self._example}], "max_tokens": 1}
+        with contextlib.suppress(ApiError):
+            await self.answer(*read_params(chat_completions.read(body)))
 
     async def _adopt(self) -> None:
         """Continue with the replicas' target after a restart of the gateway."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +14,13 @@ from safetensors import SafetensorError, safe_open
 from rl_agents.algorithms import Settings
 from rl_agents.config.loading import refuse_keys
 from rl_agents.config.settings import EVALUATION_KEYS
-from rl_agents.durable import read_json
+from rl_agents.envs.base import env_spec
 from rl_agents.errors import InputError
 from rl_agents.inference.hub import find_folder, how_to_get, plain_name
 from rl_agents.inference.model_shape import check_model_dir, read_config
 from rl_agents.inference.select import resolve_engine
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
-from rl_agents.trainer.resolve import MODEL_NOTE, resolve
+from rl_agents.trainer.resolve import model_note, resolve, resolve_chat
 
 #: Keys of config.json without an effect on the weights.
 _INCIDENTAL = {"transformers_version", "_name_or_path", "dtype", "torch_dtype"}
@@ -73,6 +74,8 @@ def present(checkpoint: Checkpoint, path: str) -> Checkpoint:
 def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings:
     """Return the run's resolved configuration under ``keys``; a model folder may name its environment in a note.
 
+    Without the environment's module, a line says so, and only agent sessions fail.
+
     Raises:
         InputError: a damaged checkpoint, unknown key or environment, a tokenizer without chat template, an engine that
             cannot run here.
@@ -83,13 +86,17 @@ def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings
         settings = restored_settings(checkpoint.config_file)
     else:
         settings = Settings()
-        note = checkpoint.hf_dir / MODEL_NOTE
-        if note.is_file():
-            settings.set_defaults({"env": read_json(note, dict)["env"]})
+        if note := model_note(checkpoint.hf_dir):
+            settings.set_defaults({"env": note["env"]})
     settings.update({**keys, "model": str(checkpoint.hf_dir), **EVALUATION_KEYS})
     # vLLM is preferred, since clients may ask for what the torch engine refuses.
     if resolve_engine(settings.engine)[0] == "vllm":
         settings.update({"engine": "vllm"})
+    try:
+        env_spec(settings.env)
+    except InputError as error:
+        print(f"[rl_agents] no agent sessions, only the model: {error}", file=sys.stderr)
+        return resolve_chat(settings)
     return resolve(settings)
 
 

@@ -60,6 +60,7 @@ class Dialogues:
         turns_read: number of responses in the context, including the one being written.
         shown: whether tasks were run; otherwise observations are assumed to be as long as the first prompt, and at
             least `UNSEEN_OBSERVATION`.
+        tried: the same for the calls that an agent made in episodes that were tried and that it ended itself.
     """
 
     tasks: int
@@ -69,6 +70,7 @@ class Dialogues:
     base: int
     turns_read: float
     shown: bool
+    tried: Dialogues | None = None
 
     def need(self, response: int) -> int:
         """Return the tokens of a whole dialogue with responses of ``response`` tokens."""
@@ -99,7 +101,11 @@ def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> 
     pool = env_pool(settings)
     with event_loop() as loop:
         read, garbled = loop.run(_readings(settings, player, pool, played))
-    return _summary(settings, read, garbled)
+    turns = settings.max_turns + (settings.prompting == "reflexion")
+    found = _summary(settings, turns, read, garbled)
+    calls = max((len(reading.sizes) for reading in garbled), default=0)
+    tried = env_spec(settings.env).borrows and 1 < calls < turns
+    return replace(found, tried=_summary(settings, calls, read, garbled)) if tried else found
 
 
 async def _readings(
@@ -107,6 +113,7 @@ async def _readings(
 ) -> tuple[list[_Reading], list[_Reading]]:
     """Measure tasks until the time limit: with useful and with invalid actions."""
     grows, started = context_window(settings.context) is None, time.monotonic()
+    agent = env_spec(settings.env).borrows
     read: list[_Reading] = []
     garbled: list[_Reading] = []
     failure, timeout_s = None, player.limits.env_timeout_s
@@ -119,8 +126,8 @@ async def _readings(
             try:
                 guard = pool.guard(env, task, 0, timeout_s)
                 read.append(await _read(player, env, guard, ways, grows))
-                if played and number < GARBLED_TASKS:
-                    garbled.append(await _play(player, env, guard, _garbled, grows))
+                if played and number < (PLAYED_TASKS if agent else GARBLED_TASKS):
+                    garbled.append(await _play(player, env, guard, _garbled(None if agent else GARBLED_TURNS), grows))
             except EnvFailure as error:  # the run handles a failing task
                 failure = error
             if time.monotonic() - started > BUDGET_S:
@@ -215,17 +222,17 @@ def _explored(settings: Settings, task: str) -> Choose:
     return choose
 
 
-def _garbled(turn: int, observation: str, info: Mapping[str, Any]) -> str | None:
-    """Choose invalid actions: error messages may be longer than ordinary observations."""
-    return "hm" if turn < GARBLED_TURNS else None
+def _garbled(turns: int | None) -> Choose:
+    """Choose invalid actions, to an agent's end if None: error messages may be longer than ordinary observations."""
+    return lambda turn, observation, info: "hm" if turns is None or turn < turns else None
 
 
-def _summary(settings: Settings, read: Sequence[_Reading], garbled: Sequence[_Reading]) -> Dialogues:
+def _summary(settings: Settings, turns: int, read: Sequence[_Reading], garbled: Sequence[_Reading]) -> Dialogues:
     firsts = [reading.sizes[0] for reading in read]
     window = context_window(settings.context)
-    turns = settings.max_turns + (settings.prompting == "reflexion")
     further = turns - 1 if window is None else min(turns - 1, window)
-    shown = any(len(reading.sizes) > 1 for reading in read)
+    seen = [*read, *garbled] if env_spec(settings.env).borrows else read
+    shown = any(len(reading.sizes) > 1 for reading in seen)
     played = [reading.sizes for reading in [*read, *garbled] if len(reading.sizes) > 1]
     if not shown:
         observation = max(*firsts, UNSEEN_OBSERVATION)
@@ -273,7 +280,9 @@ SHORTEST_RESPONSE = 128
 ROUND = 64
 
 
-def fill_lengths(settings: Settings, context: ContextPolicy, chosen: set[str], limit: int | None) -> None:
+def fill_lengths(
+    settings: Settings, context: ContextPolicy, chosen: set[str], limit: int | None, built_for: str = ""
+) -> None:
     """Set the lengths that were not set, and explain them in ``settings.lengths``.
 
     Args:
@@ -281,6 +290,7 @@ def fill_lengths(settings: Settings, context: ContextPolicy, chosen: set[str], l
         context: builds this model's prompts.
         chosen: keys that were set, or that the model was made for.
         limit: maximum context length of the model in tokens; None if unknown.
+        built_for: that the model was built for another environment, which explains lengths that do not fit.
 
     Raises:
         InputError: no length can work, or the set one is too short for a first prompt.
@@ -294,17 +304,21 @@ def fill_lengths(settings: Settings, context: ContextPolicy, chosen: set[str], l
         kind, _, problem = str(failure).partition(": ")
         unmeasured = f"; {' and '.join(open_keys)} cannot be measured, set them" if kind == "env_timeout" else ""
         raise InputError(f"{settings.env} fails in every task that was tried: {problem}{unmeasured}") from None
+    if "max_turns" not in settings.explicit and found.response_in(limit or UNLIMITED) < SHORTEST_RESPONSE:
+        found = found.tried or found
     if open_keys:
-        _choose(settings, found, open_keys, limit, _usual_response(context))
+        _choose(settings, found, open_keys, limit, _usual_response(context), built_for)
     if found.shortest + 1 > settings.max_model_len:
         raise InputError(
             f"max_model_len={settings.max_model_len}: the first prompt of {settings.env} has {found.shortest} tokens "
             f"and more ({found.tasks} tasks tried); it must be above {found.longest + settings.max_response_tokens}"
         )
-    settings.lengths = _said(settings, found, open_keys, limit)
+    settings.lengths = f"{built_for}{'; ' * bool(built_for)}{_said(settings, found, open_keys, limit)}"
 
 
-def _choose(settings: Settings, found: Dialogues, open_keys: list[str], limit: int | None, usual: int) -> None:
+def _choose(
+    settings: Settings, found: Dialogues, open_keys: list[str], limit: int | None, usual: int, built_for: str
+) -> None:
     """Set the keys that are open.
 
     Raises:
@@ -320,9 +334,12 @@ def _choose(settings: Settings, found: Dialogues, open_keys: list[str], limit: i
         settings.max_response_tokens = min(usual, found.response_in(most))
         if settings.max_response_tokens < SHORTEST_RESPONSE and not found.shown:
             settings.max_response_tokens = max(1, min(usual, most - found.longest))
+        elif settings.max_response_tokens < SHORTEST_RESPONSE and env_spec(settings.env).borrows:
+            settings.max_response_tokens = max(1, settings.max_response_tokens)
         elif settings.max_response_tokens < SHORTEST_RESPONSE:
             raise InputError(
-                f"model={settings.model} reads {most} tokens; {found.turns} turns of {settings.env} take about "
+                built_for
+                or f"model={settings.model} reads {most} tokens; {found.turns} turns of {settings.env} take about "
                 f"{found.need(SHORTEST_RESPONSE)} even with responses of {SHORTEST_RESPONSE}: set context=window(2), "
                 "a lower max_turns, or both max_response_tokens and max_model_len"
             )
@@ -351,6 +368,10 @@ def _said(settings: Settings, found: Dialogues, open_keys: Sequence[str], limit:
     text += f"; the model reads {limit}" if limit else ""
     if settings.max_response_tokens == SHORTEST_RESPONSE and "max_response_tokens" in open_keys:
         text += "; short responses, as there is no GPU: set max_response_tokens for longer ones"
-    if need > settings.max_model_len:
+    if env_spec(settings.env).borrows and found.turns < settings.max_turns:
+        text += f", as many as tried agents made calls: set max_turns={found.turns} if yours never make more"
+    elif need > settings.max_model_len and env_spec(settings.env).borrows:
+        text += "; set max_turns, the most calls of an episode: longer ones are cut by the context"
+    elif need > settings.max_model_len:
         text += "; longer episodes are cut by the context"
     return text

@@ -169,19 +169,50 @@ def resolve(settings: Settings, with_model: bool = True) -> Settings:
     return settings
 
 
+def resolve_chat(settings: Settings) -> Settings:
+    """Check what a server of the model alone needs: its environment, which may be missing here, is not read.
+
+    Raises:
+        InputError: see `resolve`.
+    """
+    settings, made_for = copy.deepcopy(settings), model_note(settings.model).get("settings", {})
+    settings.set_defaults(made_for)
+    validate(settings)
+    settle_dtype(settings)
+    _check_model(settings, made_for)
+    check_room(settings)
+    _check_engine(settings)
+    return settings
+
+
 def model_defaults(settings: Settings) -> Mapping[str, Any]:
-    """Return the settings that the model was made for: a warm-start model, or one that was trained from it."""
+    """Return the settings that the model was made for: a warm-start model, or one that was trained from it.
+
+    For another environment, these are the learning rates, which depend on the weights.
+    """
     if settings.model == "starter":
         return starter_defaults(settings.env, settings.env_options)
-    note = (find_folder(settings.model) or Path(settings.model)) / MODEL_NOTE
-    if not note.is_file():
-        return {}
-    made_for = read_json(note, dict)
-    base = base_environment(settings.env, settings.env_options)
-    if made_for["env"] not in (settings.env, base):
-        return {}
-    own = made_for["settings"]
-    return own if made_for["env"] == settings.env else borrowed(own)
+    made_for = model_note(settings.model)
+    if not made_for or made_for["env"] == settings.env:
+        return made_for.get("settings", {})
+    if made_for["env"] == base_environment(settings.env, settings.env_options):
+        return borrowed(made_for["settings"])
+    return {name: rate for name, rate in made_for["settings"].items() if name in ("lr", "critic_lr")}
+
+
+def model_note(model: str | Path) -> dict[str, Any]:
+    """Return the environment ``env`` that a warm-start model was built for, and its ``settings``; empty for others."""
+    note = (find_folder(model) or Path(model)) / MODEL_NOTE
+    return read_json(note, dict) if note.is_file() else {}
+
+
+def built_for(settings: Settings) -> str:
+    """Return that the model was built for another environment, and the settings that are not used; else nothing."""
+    note = model_note(settings.model)
+    if not note or note["env"] in (settings.env, base_environment(settings.env, settings.env_options)):
+        return ""
+    own = " ".join(f"{name}={value}" for name, value in note["settings"].items() if name not in ("lr", "critic_lr"))
+    return f"model={settings.model} was built for {note['env']}; its settings are not used: {own}"
 
 
 def check_recipe(settings: Settings, recipe: AlgorithmSpec) -> None:
@@ -376,7 +407,7 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
     check_vocabulary(folder, tokenizer, shape.vocabulary if shape else None)
     if not (settings.complete or settings.lengths or made_for.keys() >= set(KEYS)):
         lowest = min(filter(None, (limit, fixed)), default=None)
-        fill_lengths(settings, context, settings.explicit | made_for.keys(), lowest)
+        fill_lengths(settings, context, settings.explicit | made_for.keys(), lowest, built_for(settings))
     check_context(settings, limit)
     if fixed and settings.max_model_len > fixed:
         raise InputError(

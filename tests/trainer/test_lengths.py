@@ -1,6 +1,7 @@
 """Lengths of models that are no starters: measured, bounded by the model, said, and never in a person's way."""
 
 import asyncio
+import json
 import time
 from collections import Counter
 from datetime import date
@@ -17,7 +18,7 @@ from rl_agents.chat.template import load_tokenizer, make_context
 from rl_agents.cli.evaluate import build_parser as eval_parser
 from rl_agents.cli.evaluate import evaluation_settings
 from rl_agents.cli.parser import main_parser
-from rl_agents.cli.train import plan_new
+from rl_agents.cli.train import describe, plan_new
 from rl_agents.cli.tune import resolve_trials
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs.base import ENVIRONMENTS, starter_spec, task_ids
@@ -28,7 +29,7 @@ from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.turns import Limits
 from rl_agents.trainer import lengths
-from rl_agents.trainer.resolve import resolve
+from rl_agents.trainer.resolve import MODEL_NOTE, resolve
 from rl_agents.tuning.sweep import load_sweep
 
 #: Those without `mcp`, which needs servers, and `pivot`, whose dialogues have one turn.
@@ -201,3 +202,60 @@ def test_a_templates_date_is_the_day_on_which_the_run_began(tmp_path: Path) -> N
     begun = Settings.restored({**settings.to_dict(), "template_date": "2024-07-26"})
     assert resolve(begun).template_date == "2024-07-26", "a resumed run keeps its own"
     assert resolved(folder, env="guess_numbers", template_date="2025-01-02").template_date == "2025-01-02"
+
+
+def built_for_market(folder: Path, reads: int) -> Path:
+    """A warm-start model whose environment's module has another name now."""
+    own = {"max_response_tokens": 12, "max_model_len": 192, "lr": 5e-4}
+    save_chat_model(folder, max_position_embeddings=reads)
+    (folder / MODEL_NOTE).write_text(json.dumps({"env": "gymnasium:market:Market", "settings": own}))
+    return folder
+
+
+def test_a_model_built_for_another_environment_is_named_before_any_advice(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        resolved(built_for_market(tmp_path, 192), env="guess_numbers")
+    assert str(refused.value) == (
+        f"model={tmp_path} was built for gymnasium:market:Market; its settings are not used: "
+        "max_response_tokens=12 max_model_len=192"
+    )
+
+
+def test_a_models_learning_rate_is_the_same_in_every_environment(tmp_path: Path) -> None:
+    settings = resolved(built_for_market(tmp_path, 8192), env="guess_numbers")
+    assert settings.lr == 5e-4 and settings.max_model_len != 192
+    assert settings.lengths.startswith(f"model={tmp_path} was built for gymnasium:market:Market; its settings are not")
+    assert " lr=0.0005 " in describe(settings)
+    default = resolved(save_chat_model(tmp_path / "plain"))
+    assert f" lr={default.lr}" in describe(default), "also a default"
+
+
+NINE_CALLS = """
+import httpx
+async def agent(task, client):
+    said, head = [], {"Authorization": f"Bearer {client.api_key}"}
+    async with httpx.AsyncClient(base_url=client.base_url, headers=head) as model:
+        for number in range(9):
+            said.append({"role": "user", "content": f"price {number} ?"})
+            got = await model.post("chat/completions", json={"model": "policy", "messages": said}, timeout=60)
+            said.append(got.json()["choices"][0]["message"])
+    return {"reward": 1.0}
+"""
+
+
+def test_lengths_of_agents_come_from_episodes_that_were_played(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "nine_calls.py").write_text(NINE_CALLS)
+    (tmp_path / "tasks.jsonl").write_text("".join(f'{{"id": "t{number}"}}\n' for number in range(20)))
+    monkeypatch.chdir(tmp_path)
+    keys = {"env": "blackbox", "env.agent": "nine_calls:agent", "env.tasks": "tasks.jsonl"}
+    wide = resolved(save_chat_model(tmp_path / "wide", max_position_embeddings=40_000), **keys)
+    assert "for 50 turns;" in wide.lengths and wide.max_model_len < 50 * (wide.max_response_tokens + 100)
+    narrow = resolved(save_chat_model(tmp_path / "narrow", max_position_embeddings=4096), **keys)
+    assert "for 9 turns" in narrow.lengths and "set max_turns=9 if yours never make more" in narrow.lengths
+    assert 9 * narrow.max_response_tokens < narrow.max_model_len <= 4096
+    for settings in (wide, narrow):
+        assert "cut" not in settings.lengths and "assumed" not in settings.lengths
+    told = resolved(tmp_path / "narrow", **keys, max_turns=9)
+    assert told.max_model_len == narrow.max_model_len and "max_turns" not in told.lengths
+    short = resolved(save_chat_model(tmp_path / "short", max_position_embeddings=512), **keys)
+    assert 0 < short.max_response_tokens < 60, "nine answers fit"

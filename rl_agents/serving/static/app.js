@@ -147,7 +147,7 @@ async function greet() {
     environment: about.env,
     "open sessions": `${about.sessions} of ${about.max_sessions}`,
   });
-  element("example").textContent = example(about.model);
+  element("example").textContent = example(about);
 }
 
 function facts(values) {
@@ -161,9 +161,9 @@ function facts(values) {
   element("served").replaceChildren(...pairs);
 }
 
-function example(model) {
+function example({ model, example: content }) {
   const key = element("key").value ? ' -H "Authorization: Bearer $API_KEY" \\\n ' : "";
-  const body = JSON.stringify({ model, messages: [{ role: "user", content: "hello" }] });
+  const body = JSON.stringify({ model, messages: [{ role: "user", content }] }).replaceAll("'", "'\\''");
   return `curl ${location.origin}/v1/chat/completions \\\n ${key} -H 'Content-Type: application/json' \\\n  -d '${body}'`;
 }
 
