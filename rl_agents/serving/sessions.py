@@ -20,7 +20,7 @@ from pydantic import Field
 from rl_agents.chat.template import ContextPolicy
 from rl_agents.config import Settings
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.envs.base import task_ids
+from rl_agents.envs.base import env_spec, task_ids
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion, Sampling
 from rl_agents.rollout.agent_loop import Episode
@@ -169,11 +169,16 @@ class Sessions:
         """Open a session and reset its environment; ``label`` is the served checkpoint.
 
         Raises:
-            ApiError: 400 for an unknown task; 429 if all places are used; 502 if the environment fails.
+            ApiError: 400 for an unknown task; 429 if all places are used; 502 if the environment fails, 503 if its
+                module is missing.
         """
         self.sweep()
         if self.count >= self._options.max_sessions:
             raise ApiError(429, f"all {self._options.max_sessions} sessions are in use; close one", "too_many_sessions")
+        try:
+            env_spec(self._settings.env)
+        except InputError as error:  # the server's machine lacks its module
+            raise ApiError(503, public(error), "environment_missing") from None
         self._opening += 1
         try:
             session = await self._opened(request, generate)
