@@ -19,13 +19,12 @@ from rl_agents.web.errors import bad_request
 
 #: The only supported item of Responses' ``include``.
 LOGPROBS = "message.output_text.logprobs"
-#: Values that ask for nothing; for names that are not listed, those of `NOTHING`.
+#: Values that ask for nothing, where these are not only the empty ones.
 USUAL: Mapping[str, tuple[Any, ...]] = {
     "parallel_tool_calls": (True,), "truncation": ("disabled",), "modalities": (["text"],), "seed": (),
     "repetition_penalty": (1,), "top_k": (0, -1), "response_format": ({"type": "text"},),
     "text.format": ({"type": "text"},),
 }  # fmt: skip
-NOTHING: tuple[Any, ...] = (0, "", [], {})
 
 
 class AnswerFields(Body):
@@ -54,7 +53,7 @@ def effective(call: ModelCall, limits: GatewayLimits) -> ModelCall:
         ignored["top_logprobs"], top = True, 0
     usual = {**USUAL, "temperature": (limits.temperature,), "top_p": (limits.top_p,)}
     for name, value in (fields.model_extra or {}).items():
-        ignored[short(name)] = value not in usual.get(name, NOTHING)
+        ignored[short(name)] = value not in usual.get(name, (0, "", [], {}))
     call.ignored.update(name for name, counts in ignored.items() if counts)
     return replace(call, tools=() if choice == "none" else call.tools, logprobs=top)
 

@@ -65,11 +65,7 @@ def read_result(data: Any) -> AgentResult:
 
 
 def last_result(output: bytes, number: bool = False) -> Any:
-    """Return the last line of an agent's output that is a result; None if there is none.
-
-    Args:
-        number: the very last line may be a number, which is the reward.
-    """
+    """Return the last line of an agent's output that is a result, or its end if that is a ``number``; else None."""
     lines = [line for line in map(bytes.strip, reversed(output.split(b"\n"))) if line]
     if number and lines and NUMBER.fullmatch(lines[0]):
         return float(lines[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -45,7 +46,7 @@ class Shown:
             answer.
         problem: why the answer's calls cannot be read; they are shown as text.
         thought_tokens: number of tokens inside a thought.
-        token_text: id to text, if the client wants ``logprobs``; else both are None.
+        token_text: id to text, if the client wants ``logprobs``.
     """
 
     stream: TextStream
@@ -62,6 +63,7 @@ class Shown:
     thought_tokens: int = 0
     token_text: Callable[[int], str] | None = None
     logprobs: tuple[TokenLogprob, ...] | None = None
+    _ends: list[int] = field(default_factory=list, repr=False)
     _spoken: str = field(default="", repr=False)
     _waiting: str = field(default="", repr=False)
     _state: str = "start"
@@ -73,10 +75,8 @@ class Shown:
     ) -> Shown:  # fmt: skip
         openings = [opening.strip() for opening, _ in template.parser.thought_tags]
         inside = _tail(template, prompt_ids).endswith(tuple(openings))
-        shown = cls(TextStream(template.decode), tools, template.parser, inside, stop)
-        if logprobs:
-            shown.token_text, shown.logprobs = lambda token: str(template.tokenizer.decode([token])), ()
-        return shown
+        text = (lambda token: str(template.tokenizer.decode([token]))) if logprobs else None
+        return cls(TextStream(template.decode), tools, template.parser, inside, stop, token_text=text)
 
     def delta(
         self, index: int, token_ids: Sequence[int], logprobs: Sequence[float], likeliest: Sequence[Likeliest] = (),
@@ -90,7 +90,7 @@ class Shown:
         text, new = self.token_text, range(self.tokens - known)
         tops = [tuple((text(token), value) for token, value in top) for top in likeliest] or [()] * len(new)
         scored = tuple(TokenLogprob(text(token_ids[place]), logprobs[place], tops[place]) for place in new)
-        self.logprobs = (*(self.logprobs or ()), *scored)
+        self.logprobs = (*(self.logprobs or ()), *scored)[: self.tokens]
         return Delta(index, content, thoughts, scored)
 
     def add(self, token_ids: Sequence[int], last: bool = False) -> tuple[str, str]:
@@ -108,6 +108,7 @@ class Shown:
             return "", ""
         self.tokens += len(token_ids)
         new = self.stream.add(token_ids, last)
+        self._ends += [len(self.stream.text)] * bool(token_ids)
         self._waiting += new
         if self.parser.whole:
             self._cut_whole(new)
@@ -162,6 +163,8 @@ class Shown:
         places = [(place, stop) for stop in self.stop if (place := self._spoken.find(stop)) >= 0]
         if places:
             place, self.stopped_by = min(places)
+            end = len(self.stream.text) - len(self._spoken) + place + len(self.stopped_by)
+            self.tokens = bisect_left(self._ends, end) + 1  # spaces wait, since they may precede a thought
             self._spoken, last = self._spoken[:place], True
         text = self._spoken if last else _cut(self._spoken, beginning_of(self._spoken, self.stop))[0]
         whole = self._finished(text, last) if self.tools else text

@@ -108,11 +108,8 @@ class Completion:
 
     def until(self, count: int) -> Completion:
         """Return the first ``count`` tokens as a response that ends with them."""
-        kept, left = [], count
-        for version, number in self.version_spans or ((self.policy_version, count),):
-            kept.append((version, max(0, min(number, left))))
-            left -= number
-        version, spans = stamp(kept)
+        whole = self.version_spans or ((self.policy_version, count),)
+        version, spans = stamp([(version, 1) for version, number in whole for _ in range(number)][:count])
         tokens, logprobs, likeliest = self.token_ids[:count], self.logprobs[:count], self.likeliest[:count]
         return Completion(tokens, logprobs, version, "stop", self.call, spans, likeliest)
 

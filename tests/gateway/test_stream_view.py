@@ -2,7 +2,7 @@
 
 import pytest
 from gateway.models import ADD, letters, tokenizer
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rl_agents.chat.template import ChatTemplate
@@ -51,6 +51,7 @@ def test_pieces_of_any_size_add_up_to_the_answer(case, sizes):
     text=st.text(st.sampled_from("ab 1🙂"), max_size=20), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
     stop=st.text(st.sampled_from("ab 1🙂"), min_size=1, max_size=3),
 )  # fmt: skip
+@example(text="  1", sizes=[1], stop=" ")
 def test_a_stop_string_ends_the_text_before_it_however_the_tokens_arrive(text, sizes, stop):
     shown, said, _ = show(text, False, False, sizes, (stop,))
     before, found, _ = text.partition(stop)

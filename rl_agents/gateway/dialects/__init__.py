@@ -32,11 +32,7 @@ DIALECTS: dict[str, ModuleType] = {module.PATH: module for module in (chat_compl
 
 
 def dialect_of(path: str, headers: Mapping[str, str]) -> ModuleType:
-    """Return the dialect of a path's errors. On paths of both providers, Anthropic's clients send a version.
-
-    Args:
-        headers: with names in lower case.
-    """
+    """Return the dialect of a path's errors; with a path of both providers, Anthropic's clients send a version."""
     found = re.match(r"(?:/s/[^/]+)?/v1/([^/]+)", path)
     if found and found[1] not in SHARED:
         return messages if found[1] in ANTHROPIC else DIALECTS.get(f"/v1/{found[1]}", chat_completions)
