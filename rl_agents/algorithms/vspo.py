@@ -1,4 +1,4 @@
-"""VSPO: GRPO that moves the weight of tasks without variance to the most valuable tasks (PRS/VSPO, eq. 16-20).
+"""VSPO: GRPO that moves the weight of tasks without variance to the most valuable tasks (PRS/VSPO, eq. 16-21).
 
 DAPO refills a batch with fresh tasks after dropping the uniform ones. VSPO refills it from the batch itself, with
 probability proportional to exp(V/T). A task drawn N times is kept once with its advantage multiplied by α - (α-1)/N,
@@ -105,7 +105,7 @@ def vspo(
 ) -> Selection:
     """Drop uniform tasks (B₀), draw |B₀| tasks from the rest with replacement, N_x = 1 + draws, weight ω(N_x).
 
-    PRS/VSPO equations 16-20. Multiply every advantage of task x by its weight; without a uniform task, or without any
+    PRS/VSPO equations 16-21. Multiply every advantage of task x by its weight; without a uniform task, or without any
     other, this is plain GRPO with weights of 1.
 
     Args:
@@ -184,7 +184,7 @@ def select(trajectories: Sequence[Trajectory], settings: VspoKeys, generator: np
 ALGORITHM = AlgorithmSpec(
     name="vspo",
     summary="GRPO that moves the weight of tasks whose rollouts all agree to the most valuable tasks of the batch",
-    reference="PRS and VSPO (arXiv 2512.07478), equations 16-20",
+    reference="PRS and VSPO (arXiv 2512.07478), equations 16-21",
     credit=credit,
     policy_loss=policy_loss,
     select=select,
