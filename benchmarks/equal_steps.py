@@ -76,7 +76,7 @@ CRITIC = ("critic_lr=1e-3", "critic_warmup=2")
 LAMBDA_095 = ("gae_lambda=0.95", "transition_prior=0")
 SEARCH = ("algo=3spo", "search_steps=2200")
 #: The clip is the default. It is named, so that a grid does not continue runs on file of the form before it.
-LEARNED = (*SEARCH, "lr=6e-4", "grad_clip=0.02")
+LEARNED = (*SEARCH, "lr=6e-4", "grad_clip=0.05")
 #: 3spo with one part changed: what the paper ablates, then what our reading adds to it.
 ABLATIONS: dict[str, tuple[str, ...]] = {
     "3spo, w/o novelty": ("novelty=none",),
