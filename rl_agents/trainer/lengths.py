@@ -338,7 +338,7 @@ def _choose(
             settings.max_response_tokens = max(1, settings.max_response_tokens)
         elif settings.max_response_tokens < SHORTEST_RESPONSE:
             raise InputError(
-                built_for
+                (built_for and f"{built_for}; set these, or env to that environment")
                 or f"model={settings.model} reads {most} tokens; {found.turns} turns of {settings.env} take about "
                 f"{found.need(SHORTEST_RESPONSE)} even with responses of {SHORTEST_RESPONSE}: set context=window(2), "
                 "a lower max_turns, or both max_response_tokens and max_model_len"
@@ -365,13 +365,14 @@ def _said(settings: Settings, found: Dialogues, open_keys: Sequence[str], limit:
         return text
     turns = f"{found.turns} turn{'s' if found.turns > 1 else ''}"
     text += f", {need} for {turns}" + ("" if found.shown else " (length of observations unknown, assumed)")
+    agent = env_spec(settings.env).borrows
+    if agent and found.turns < settings.max_turns:
+        text += f", the calls of agents that were tried (set max_turns={found.turns} if yours never make more)"
     text += f"; the model reads {limit}" if limit else ""
     if settings.max_response_tokens == SHORTEST_RESPONSE and "max_response_tokens" in open_keys:
         text += "; short responses, as there is no GPU: set max_response_tokens for longer ones"
-    if env_spec(settings.env).borrows and found.turns < settings.max_turns:
-        text += f", as many as tried agents made calls: set max_turns={found.turns} if yours never make more"
-    elif need > settings.max_model_len and env_spec(settings.env).borrows:
-        text += "; set max_turns, the most calls of an episode: longer ones are cut by the context"
-    elif need > settings.max_model_len:
-        text += "; longer episodes are cut by the context"
+    if need > settings.max_model_len:
+        text += (
+            "; set max_turns to the most calls of an episode" if agent else "; longer episodes are cut by the context"
+        )
     return text

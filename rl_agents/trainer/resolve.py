@@ -211,8 +211,8 @@ def built_for(settings: Settings) -> str:
     note = model_note(settings.model)
     if not note or note["env"] in (settings.env, base_environment(settings.env, settings.env_options)):
         return ""
-    own = " ".join(f"{name}={value}" for name, value in note["settings"].items() if name not in ("lr", "critic_lr"))
-    return f"model={settings.model} was built for {note['env']}; its settings are not used: {own}"
+    own = " ".join(f"{name}={value}" for name, value in note["settings"].items() if name in KEYS)
+    return f"model={settings.model} was built for {note['env']}; its settings are not used ({own})"
 
 
 def check_recipe(settings: Settings, recipe: AlgorithmSpec) -> None:

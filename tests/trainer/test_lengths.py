@@ -216,8 +216,8 @@ def test_a_model_built_for_another_environment_is_named_before_any_advice(tmp_pa
     with pytest.raises(InputError) as refused:
         resolved(built_for_market(tmp_path, 192), env="guess_numbers")
     assert str(refused.value) == (
-        f"model={tmp_path} was built for gymnasium:market:Market; its settings are not used: "
-        "max_response_tokens=12 max_model_len=192"
+        f"model={tmp_path} was built for gymnasium:market:Market; its settings are not used "
+        "(max_response_tokens=12 max_model_len=192); set these, or env to that environment"
     )
 
 
