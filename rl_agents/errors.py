@@ -156,8 +156,8 @@ def named(where: str) -> Iterator[None]:
 def closest(name: str, valid: Iterable[str], cutoff: float = 0.6) -> str:
     """Return the valid choice that ``name`` was probably meant to be; empty if none is close.
 
-    That is the one with the fewest typing errors, up to one per three letters; else the only one that begins with
-    ``name``; else the most similar one. A beginning of all up to a dot, such as ``env.``, does not count.
+    That is the one with the fewest typing errors, up to one per three letters; else the shortest, latest one that begins
+    with ``name``; else the most similar one. A beginning of all up to a dot, such as ``env.``, does not count.
 
     Args:
         cutoff: least similarity of the last case, 1 for equal names; higher where ``valid`` is a folder of anything.
@@ -169,7 +169,7 @@ def closest(name: str, valid: Iterable[str], cutoff: float = 0.6) -> str:
     if close := [choice for choice in known if errors[choice] <= max(1, len(wanted) // 3)]:
         return known[min(close, key=lambda choice: (errors[choice], choice[:1] != wanted[:1]))]
     begun = [choice for choice in known if len(wanted) > 2 and choice.startswith(wanted)]
-    alike = begun if len(begun) == 1 else difflib.get_close_matches(wanted, known, n=1, cutoff=cutoff)
+    alike = sorted(sorted(begun, reverse=True), key=len) or difflib.get_close_matches(wanted, known, n=1, cutoff=cutoff)
     return known[alike[0]] if alike else ""
 
 

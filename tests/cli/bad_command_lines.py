@@ -87,7 +87,7 @@ tune s.yaml --set output=o => --set output=o: write --output o
 --set entropy=0.1 => unknown key 'entropy': did you mean 'entropy_coef'?
 --set gaurd=warn => unknown key 'gaurd': did you mean 'collapse_monitor'?
 --set batch_sze=3 => unknown key 'batch_sze': set tasks_per_iteration (tasks) and group_size (rollouts of each) instead
---set tasks=x.jsonl => did you mean 'tasks_per_iteration'? A key of the environment is env.tasks
+--set tasks=x.jsonl => unknown key 'tasks': did you mean 'tasks_changed'? A key of the environment is env.tasks
 --set xyzzy=1 => unknown key 'xyzzy': `run.py list --keys` shows all. A key of the environment is env.xyzzy
 --set env.pompt=x => unknown option of environment guess_numbers 'env.pompt': did you mean 'env.prompt'?
 --env gymnasum:market:Market => unknown environment 'gymnasum:market:Market': did you mean 'gymnasium:market:Market'?
