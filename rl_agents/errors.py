@@ -40,9 +40,7 @@ class EpisodesFail(RuntimeError):
         repeats: the environment's code raises or returns invalid values, so that a resumed run fails, too.
     """
 
-    def __init__(self, message: str, repeats: bool = False) -> None:
-        super().__init__(message)
-        self.repeats = repeats
+    repeats = False
 
 
 class RolloutError(RuntimeError):

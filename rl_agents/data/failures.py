@@ -20,14 +20,12 @@ class FailedEpisodes:
 
     Attributes:
         causes: counts; causes that differ only in numbers are one.
-        examples: the first full text of each cause.
-        tracebacks: the first one of each cause that has one.
+        examples: the first episode of each cause.
     """
 
     total: int = 0
     causes: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
-    tracebacks: dict[str, str] = field(default_factory=dict)
+    examples: dict[str, Trajectory] = field(default_factory=dict)
 
     @classmethod
     def of(cls, episodes: Iterable[Trajectory]) -> FailedEpisodes:
@@ -37,14 +35,11 @@ class FailedEpisodes:
             if episode.failed:
                 kind = re.sub(r"\d+", "#", episode.end_cause)
                 found.causes[kind] += 1
-                found.examples.setdefault(kind, episode.end_cause)
-                if "traceback" in episode.facts:
-                    found.tracebacks.setdefault(kind, episode.facts["traceback"])
+                found.examples.setdefault(kind, episode)
         return found
 
     def __add__(self, other: FailedEpisodes) -> FailedEpisodes:
-        examples, tracebacks = {**other.examples, **self.examples}, {**other.tracebacks, **self.tracebacks}
-        return FailedEpisodes(self.total + other.total, self.causes + other.causes, examples, tracebacks)
+        return FailedEpisodes(self.total + other.total, self.causes + other.causes, {**other.examples, **self.examples})
 
     @property
     def share(self) -> float:
@@ -55,16 +50,17 @@ class FailedEpisodes:
         if not self.causes:
             return text
         ((kind, count),) = self.causes.most_common(1)
-        cause = " ".join(self.examples[kind].split())
+        cause = " ".join(self.examples[kind].end_cause.split())
         cause = cause if len(cause) <= MAX_CAUSE else cause[: MAX_CAUSE - 3] + "..."
         return f"{text}; most often ({count}): {cause}{REMEDY if self.agent_errors else ''}"
 
     def error(self, sentence: str) -> EpisodesFail:
         """Return the error of a run that ends for this; its notes are the traceback of the most frequent cause."""
         ((kind, _),) = self.causes.most_common(1)
-        error = EpisodesFail(sentence, repeats=_kind(kind) in TWICE)
-        if kind in self.tracebacks:
-            error.add_note(f"In the environment:\n{self.tracebacks[kind]}")
+        error = EpisodesFail(sentence)
+        error.repeats = _kind(kind) in TWICE
+        if text := self.examples[kind].facts.get("traceback"):
+            error.add_note(f"In the environment:\n{text}")
         return error
 
     @property

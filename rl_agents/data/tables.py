@@ -16,11 +16,9 @@ from __future__ import annotations
 import csv
 import datetime
 import decimal
-import functools
 import io
 import json
 import math
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -28,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rl_agents.data.hub import PREFIX, SUFFIXES, folder_files, hub_files
-from rl_agents.errors import InputError, nearest, similar, similar_file
+from rl_agents.errors import InputError, nearest, report_once, similar, similar_file
 from rl_agents.tools.strict_json import DECODER_OF_TABLES, check_plain, check_text_file, strict_json, written
 
 if TYPE_CHECKING:
@@ -209,7 +207,8 @@ def _csv_rows(path: Path, columns: Columns) -> Iterator[Row]:
             if len(set(named)) < len(named):
                 raise InputError(f"{path}: the column '{max(named, key=named.count)}' occurs twice")
             if len(named) < len(header):
-                _report_unnamed(path, tuple(i for i, name in enumerate(header, start=1) if not name))
+                numbers = ", ".join(str(i) for i, name in enumerate(header, start=1) if not name)
+                report_once(f"{path}: columns without a name in the header are excluded: {numbers}")
             for name, column in columns:
                 if column not in named:
                     raise unknown_column(path, name, column, named)
@@ -217,13 +216,6 @@ def _csv_rows(path: Path, columns: Columns) -> Iterator[Row]:
                 yield Row(path, "line", number, number, value, min(raw.tell() / size, 1.0))
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 (byte 0x{error.object[error.start]:02x})") from None
-
-
-@functools.cache
-def _report_unnamed(path: Path, columns: tuple[int, ...]) -> None:
-    """Print, once per file, the numbers of excluded columns."""
-    numbers = ", ".join(map(str, columns))
-    print(f"{path}: columns without a name in the header are excluded: {numbers}", file=sys.stderr, flush=True)
 
 
 def _csv_values(reader: Any, header: Sequence[str]) -> Iterator[tuple[int, Any]]:

@@ -108,7 +108,7 @@ def read_reset(answer: Any, longest: int = 0, env: Any = None) -> EnvReply:
     Raises:
         EnvFailure: it is not ``(observation, info)`` as `rl_agents.envs.base` describes it.
     """
-    with _named(place := _Place(env, "reset")):
+    with _named(env, "reset") as place:
         observation, info = _parts(answer, 2, "reset")
         return _answer(observation, info, longest, place, chat=_chat(info))
 
@@ -119,7 +119,7 @@ def read_step(answer: Any, longest: int = 0, env: Any = None) -> EnvReply:
     Raises:
         EnvFailure: it is not ``(observation, reward, terminated, truncated, info)``.
     """
-    with _named(place := _Place(env, "step")):
+    with _named(env, "step") as place:
         observation, reward, terminated, truncated, info = _parts(answer, 5, "step")
         return _answer(
             observation, info, longest, place,
@@ -131,27 +131,17 @@ def read_step(answer: Any, longest: int = 0, env: Any = None) -> EnvReply:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A method of an environment; as text `` (file.py:12)``, empty if the environment is not known."""
-
-    env: Any
-    method: str
-
-    def __str__(self) -> str:
-        return defined_at(getattr(type(getattr(self.env, "unwrapped", self.env)), self.method, None))
-
-
 @contextlib.contextmanager
-def _named(place: _Place) -> Iterator[None]:
-    """Add the place to the failures of the block."""
+def _named(env: Any, method: str) -> Iterator[str]:
+    """Yield where the user's method is defined, and add it to the failures of the block."""
+    place = defined_at(getattr(type(getattr(env, "unwrapped", env)), method, None))
     try:
-        yield
+        yield place
     except EnvFailure as failure:
         raise EnvFailure(f"{failure}{place}") from None
 
 
-def _answer(observation: Any, info: Any, longest: int, place: _Place, **outcome: Any) -> EnvReply:
+def _answer(observation: Any, info: Any, longest: int, place: str, **outcome: Any) -> EnvReply:
     observation = _text(observation, "observation")
     if not isinstance(info, Mapping):
         raise EnvFailure(f"env_garbage: info is {_shown(info)}, not a dict")

@@ -38,13 +38,9 @@ def written(value: Any) -> Any:
     return value.text if isinstance(value, Written) else str(value)
 
 
-def plain_floats(value: Any) -> Any:
-    """Return a JSON value with plain floats instead of `Written` ones."""
-    if isinstance(value, dict):
-        return {name: plain_floats(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [plain_floats(item) for item in value]
-    return float(value) if isinstance(value, Written) else value
+def json_type(value: Any) -> type:
+    """Return the type of a JSON value, which of a `Written` is float."""
+    return float if isinstance(value, Written) else type(value)
 
 
 def strict_json(text: str, decoder: json.JSONDecoder | None = None) -> Any:

@@ -21,9 +21,9 @@ from rl_agents.store.files import POOL_FILE
 from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import Exchange
 from rl_agents.tools.calls import Tool, read_response, read_tools
-from rl_agents.tools.strict_json import plain_floats, strict_json
-from rl_agents.traces.formats import FIELDS, Trace, read_trace, task_of
-from rl_agents.traces.padding import padding
+from rl_agents.tools.strict_json import json_type, strict_json
+from rl_agents.traces.formats import FIELDS, Trace, read_trace, task_of, unpacked
+from rl_agents.traces.padding import nulls, unpadded
 from rl_agents.traces.store import TURNS_FILE, is_turn_file, read_turns
 from rl_agents.traces.turns import Extraction, Turn, extract_turns
 
@@ -213,14 +213,12 @@ def iter_traces(
         try:
             if isinstance(record, ValueError):
                 raise record
-            trace = read_trace(record, source, tools)
+            raw = unpacked(record)
+            clean = unpadded(raw, tools)
+            yield read_trace(clean, source, tools)
+            removed += nulls(raw) - nulls(clean)
         except ValueError as error:
             yield Defect(source, str(error))
-        else:
-            if padded := padding(record):
-                own = [tool.to_openai() for tool in trace.tools] if trace.tools != tuple(tools) else []
-                removed += max(0, padded - padding([*trace.messages, *own]))
-            yield trace
     if removed:
         report_once(f"{name}: {removed} nulls that fill up arguments and tool definitions are removed")
 
@@ -250,7 +248,7 @@ def _records(name: str | Path, columns: Mapping[str, str] | None) -> Iterator[tu
             item = f" (item {row.number})" if row.kind == "item" else ""  # a whole list may be on one line
             source = f"{row.path}:{row.line}{item}"
             try:
-                yield source, plain_floats(row.record())
+                yield source, row.record()
             except ValueError as error:
                 yield source, error
     except InputError as error:  # records after broken syntax cannot be separated
@@ -284,7 +282,7 @@ def _schema(seen: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _types(values: list[Any]) -> str | list[str]:
-    found = sorted({_TYPES.get(type(value), "null") for value in values})
+    found = sorted({_TYPES.get(json_type(value), "null") for value in values})
     if "number" in found and "integer" in found:
         found.remove("integer")
     return found[0] if len(found) == 1 else found

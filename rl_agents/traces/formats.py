@@ -24,7 +24,6 @@ from rl_agents.chat.messages import Message, check_dialogue, read_message
 from rl_agents.errors import similar
 from rl_agents.tools.calls import Tool, read_tools
 from rl_agents.tools.strict_json import strict_json
-from rl_agents.traces.padding import unpadded_message, unpadded_tools
 
 #: A record has the form of the first of these keys in it (see `_READERS`).
 FORMATS = ("messages", "responses_create_params", "traj", "conversations", "prompt")
@@ -90,21 +89,20 @@ def read_trace(record: Any, source: str, tools: Sequence[Tool] = ()) -> Trace:
         wanted = " or ".join(f"'{key}'" for key in FORMATS)
         near = next(filter(None, (similar(str(key), FORMATS) for key in record)), "")
         raise ValueError(f"no {wanted} in it{f'; {near}' if near else ''}")
-    unpacked = {name: _unpacked(value) if name in PACKED else value for name, value in record.items()}
-    trace = _READERS[form](unpacked, source, tuple(tools))
+    trace = _READERS[form](unpacked(record), source, tuple(tools))
     check_dialogue(trace.messages, trace.tools)
     return trace
 
 
 def _read_chat(record: Mapping[str, Any], source: str, tools: tuple[Tool, ...]) -> Trace:
-    own = _own_tools(record, tools)
+    own = read_tools(record["tools"]) if record.get("tools") else tools
     name = record.get("id", record.get("trace_id"))
-    messages = _messages(record["messages"], "messages", own)
+    messages = _messages(record["messages"], "messages")
     return Trace(_name(name, source), source, messages, own, _reward(record.get("reward")))
 
 
 def _read_tau_bench(record: Mapping[str, Any], source: str, tools: tuple[Tool, ...]) -> Trace:
-    messages, trial = _messages(record["traj"], "traj", tools), record.get("trial")
+    messages, trial = _messages(record["traj"], "traj"), record.get("trial")
     task = record.get("task_id")
     name = None if task is None else f"{task}" if trial is None else f"{task}{_TRIAL}{trial})"
     return Trace(_name(name, source), source, messages, tools, _reward(record.get("reward")))
@@ -131,14 +129,20 @@ def _read_pair(record: Mapping[str, Any], source: str, tools: tuple[Tool, ...]) 
     asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     if not isinstance(asked, list):
         raise ValueError(f"prompt is {type(prompt).__name__}, neither text nor a list of messages")
-    own = _own_tools(record, tools)
-    messages = _messages([*asked, {"role": "assistant", "content": response}], "prompt", own)
+    messages = _messages([*asked, {"role": "assistant", "content": response}], "prompt")
+    own = read_tools(record["tools"]) if record.get("tools") else tools
     name = _name(record.get("id"), source)
     return Trace(name, source, messages, own, _reward(record.get("reward")), single=True)
 
 
+def unpacked(record: Any) -> Any:
+    """Return a record with the lists and objects that are JSON texts in it."""
+    if not isinstance(record, Mapping):
+        return record
+    return {name: _unpacked(value) if name in PACKED else value for name, value in record.items()}
+
+
 def _unpacked(value: Any) -> Any:
-    """Return the list or object in a JSON text, and any other value unchanged."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
         try:
             return strict_json(value)
@@ -156,7 +160,7 @@ def _read_nemo_gym(record: Mapping[str, Any], source: str, tools: tuple[Tool, ..
         items = [{"role": "user", "content": items}]
     if not isinstance(items, list):
         raise ValueError(f"responses_create_params.input is {type(items).__name__}, not a list")
-    own = _own_tools(params, tools)
+    own = read_tools(params["tools"]) if params.get("tools") else tools
     metadata = record["metadata"] if isinstance(record.get("metadata"), Mapping) else {}
     harness = str(record.get("harness") or metadata.get("harness") or "")
     expected = _expected_items(record, metadata)
@@ -195,18 +199,13 @@ def _expected_items(record: Mapping[str, Any], metadata: Mapping[str, Any]) -> l
     return [*said, *({**call, "call_id": f"expected_{number}"} for number, call in enumerate(calls))]
 
 
-def _own_tools(record: Mapping[str, Any], tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-    """Return the record's definitions, or ``tools`` if it has none."""
-    return read_tools(unpadded_tools(record["tools"])) if record.get("tools") else tools
-
-
-def _messages(data: Any, name: str, tools: Sequence[Tool] = ()) -> tuple[Message, ...]:
+def _messages(data: Any, name: str) -> tuple[Message, ...]:
     if not isinstance(data, list) or not data:
         raise ValueError(f"{name} is {'empty' if data == [] else type(data).__name__}, not a list of messages")
     found = []
     for number, item in enumerate(data, start=1):
         try:
-            found.append(read_message(unpadded_message(item, tools)))
+            found.append(read_message(item))
         except ValueError as error:
             raise ValueError(f"message {number}: {error}") from None
     return tuple(found)

@@ -9,39 +9,33 @@ from rl_agents.tools.calls import Tool, schema_types
 
 
 def nulls(value: Any) -> int:
-    """Return the number of null entries of objects in a JSON value."""
+    """Return the number of nulls in a JSON value."""
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    return sum(map(nulls, parts)) + (sum(part is None for part in parts) if isinstance(value, Mapping) else 0)
+    return int(value is None) + sum(map(nulls, parts))
 
 
-def padding(record: Any) -> int:
-    """Return the number of nulls in the arguments and parameters of a record or a message."""
-    if isinstance(record, Mapping):
-        items = record.items()
-        return sum(nulls(item) if name in ("arguments", "parameters") else padding(item) for name, item in items)
-    return sum(map(padding, record)) if isinstance(record, list) else 0
+def unpadded(value: Any, tools: Sequence[Tool] = ()) -> Any:
+    """Return a trace's record without nulls that tool definitions, or the arguments of calls, do not allow.
+
+    Args:
+        tools: definitions for records without any.
+    """
+    return _unpadded(value, {tool.name: tool.parameters for tool in tools})
 
 
-def unpadded_tools(tools: Any) -> Any:
-    """Return tool definitions without null entries, if they have any that JSON schema does not allow."""
-    return _without_nulls(tools) if nulls(_without_nulls(tools, keep=("default", "const"))) < nulls(tools) else tools
-
-
-def unpadded_message(message: Any, tools: Sequence[Tool]) -> Any:
-    """Return a message whose calls lack the null arguments that their tools' schemas do not allow."""
-    calls = message.get("tool_calls") if isinstance(message, Mapping) else None
-    if not isinstance(calls, list):
-        return message
-    schemas = {tool.name: tool.parameters for tool in tools}
-    return {**message, "tool_calls": [_call(call, schemas) for call in calls]}
-
-
-def _call(call: Any, schemas: Mapping[str, Any]) -> Any:
-    body = call.get("function", call) if isinstance(call, Mapping) else None
-    if not isinstance(body, Mapping) or body.get("name") not in schemas:
-        return call
-    body = {**body, "arguments": _arguments(body.get("arguments"), schemas[body["name"]])}
-    return {**call, "function": body} if "function" in call else body
+def _unpadded(value: Any, schemas: Mapping[Any, Any]) -> Any:
+    if isinstance(value, list):
+        return [_unpadded(item, schemas) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    if isinstance(tools := value.get("tools"), list):
+        if nulls(_without_nulls(tools, keep=("default", "const"))) < nulls(tools):  # not JSON schema
+            value = {**value, "tools": (tools := _without_nulls(tools))}
+        bodies = [tool.get("function", tool) for tool in tools if isinstance(tool, Mapping)]
+        schemas = {body.get("name"): body.get("parameters") for body in bodies if isinstance(body, Mapping)}
+    if isinstance(value.get("name"), str) and "arguments" in value:
+        return {**value, "arguments": _arguments(value["arguments"], schemas.get(value["name"]))}
+    return {name: item if name == "tools" else _unpadded(item, schemas) for name, item in value.items()}
 
 
 def _arguments(value: Any, schema: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from rl_agents.rewards.verifiers.base import EquivalenceJudge, Scored, Verdict, demonstrated
 from rl_agents.tools.calls import Response, ToolCall, check_call
+from rl_agents.tools.strict_json import json_type
 from rl_agents.traces.turns import Turn
 
 Item = TypeVar("Item")
@@ -42,7 +43,7 @@ def difference(expected: Any, actual: Any, threshold: float, path: str = "argume
     in the same order. Floats are within 1e-6, and other scalars are equal. Texts of two or more words have a
     `word_similarity` of at least ``threshold`` (identical ones have 0.5), and shorter texts are equal.
     """
-    if type(expected) is not type(actual):
+    if json_type(expected) is not json_type(actual):
         return f"{path}: {_kind(actual)} for {_kind(expected)}"
     if isinstance(expected, str):
         short = len(expected.split()) < 2 or len(actual.split()) < 2
@@ -89,7 +90,7 @@ def _mapping_difference(expected: Mapping[str, Any], actual: Mapping[str, Any], 
 
 def _kind(value: Any) -> str:
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: "an object"}
-    return "null" if value is None else names.get(type(value), "a list")
+    return "null" if value is None else names.get(json_type(value), "a list")
 
 
 @dataclass(frozen=True, slots=True)
