@@ -82,7 +82,9 @@ def test_columns_without_a_name_are_excluded_and_reported(tmp_path: Path, capsys
     path.write_text("id,,prompt, \n1,x,Who?,y\n2,,What?,\n", "utf-8")
     for _ in range(2):
         assert read(path) == [{"id": "1", "prompt": "Who?"}, {"id": "2", "prompt": "What?"}]
-    assert capsys.readouterr().err.splitlines() == [f"{path}: columns without a name in the header are excluded: 2, 4"]
+    assert capsys.readouterr().err.splitlines() == [
+        f"[rl_agents] {path}: columns without a name in the header are excluded: 2, 4"
+    ]
     path.write_text("id,,id\n1,2,3\n", "utf-8")
     with pytest.raises(InputError, match="the column 'id' occurs twice"):
         read(path)
