@@ -154,8 +154,8 @@ def named(where: str) -> Iterator[None]:
 def closest(name: str, valid: Iterable[str], cutoff: float = 0.6) -> str:
     """Return the valid choice that ``name`` was probably meant to be; empty if none is close.
 
-    That is the one with the fewest typing errors, up to one per three letters; else the shortest, latest one that begins
-    with ``name``; else the most similar one. A beginning of all up to a dot, such as ``env.``, does not count.
+    That is the one with the fewest typing errors, up to one per three letters; else the shortest, latest one that
+    begins with ``name``; else the most similar one. A beginning of all up to a dot (``env.``) does not count.
 
     Args:
         cutoff: least similarity of the last case, 1 for equal names; higher where ``valid`` is a folder of anything.
