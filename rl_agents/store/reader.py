@@ -105,15 +105,14 @@ class PoolReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def calls(self, ids: Sequence[int] | None = None, from_version: int | None = None) -> Iterator[Call]:
+    def calls(self, ids: Sequence[int] | None = None, test: str = "TRUE", *values: Any) -> Iterator[Call]:
         """Yield calls in the order of writing.
 
         Args:
             ids: only these calls; unknown ids are skipped.
-            from_version: only calls of these or later weights.
+            test: of the table's columns, with ``values`` for its question marks.
         """
-        tests, values = ([], []) if from_version is None else (["policy_version >= ?"], [from_version])
-        for row in self._pages("calls", COLUMNS, tests, values, ids):
+        for row in self._pages("calls", COLUMNS, [test], values, ids):
             yield self._calls.whole(row[1:])
 
     def sessions(self, where: Where = Where()) -> list[Session]:

@@ -386,7 +386,7 @@ class AgentAlgorithm(Algorithm):
         return foreign
 
     def _resume_pool(self) -> None:
-        """Reuse calls that were sampled after the checkpoint, unless it is another run's.
+        """Reuse calls that were sampled after the checkpoint with the same keys, unless it is another run's.
 
         Without env runners, what the newest weights sampled is sampled again as a whole: the last bits of a
         log-probability depend on the batch that computed it, and a kill may have cut the batches in flight.

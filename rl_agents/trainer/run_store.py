@@ -9,10 +9,12 @@ the runners, which serve them again.
 from __future__ import annotations
 
 import contextlib
+import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from numpy.typing import NDArray
 from ray.exceptions import RayError
 
 from rl_agents.config import Settings
+from rl_agents.config.options import keys_of
+from rl_agents.config.sections import EngineKeys, ReportKeys
 from rl_agents.data.samples import Row
 from rl_agents.data.step_table import step_spans
 from rl_agents.data.trajectory import Step, Trajectory
@@ -40,10 +44,18 @@ from rl_agents.store.records import (
     outcome_record,
     session_record,
 )
+from rl_agents.store.schema import load_text
 from rl_agents.store.trajectory_store import PoolError, PoolWriter
 
 #: Seconds that a checkpoint waits until the store is on disk, once the store's writer runs.
 FLUSH_S = 60.0
+#: Keys that do not change the policy: a run that is resumed with others reuses recorded calls.
+NEUTRAL = {
+    *keys_of(ReportKeys), *keys_of(EngineKeys), "model", "iterations", "num_env_runners", "sample_timeout_s",
+    "env_timeout_s", "env_start_timeout_s", "env_concurrency", "max_failed_share", "num_learners", "gpus_per_learner",
+    "learner_sharding", "learner_nodes", "learner_timeout_s", "tokens_per_microbatch", "prefix_sharing",
+    "sequence_packing", "activation_checkpointing", "judge_url", "judge_key_env", "judge_timeout_s",
+}  # fmt: skip
 
 
 class RunPool:
@@ -88,9 +100,10 @@ class RunPool:
         self.flush()
 
     def calls_since(self, policy_version: int) -> dict[int, Call]:
-        """Return the calls that were sampled with these weights or later ones, by their sampling seed."""
+        """Return the calls that these or later weights sampled under the present keys, by their sampling seed."""
         with PoolReader(self.path) as reader:
-            return {call.sampling_seed: call for call in reader.calls(from_version=policy_version)}
+            found = reader.calls(None, "policy_version >= ? AND number > ?", policy_version, last_change(reader))
+            return {call.sampling_seed: call for call in found}
 
     def recording(self, recorded: Mapping[int, Call]) -> SetRecorder:
         """Return what has env runners write to the pool, and serve ``recorded`` again."""
@@ -159,6 +172,19 @@ class RunPool:
             with contextlib.suppress(RayError):  # it is dead, and the file whole without it
                 ray.get(self.actor.close.remote(), timeout=FLUSH_S)
             ray.kill(self.actor)
+
+
+def last_change(reader: PoolReader) -> int:
+    """Return the row number of the last resume with keys that lead to another policy; 0: none."""
+    query = "SELECT number, facts FROM events WHERE kind IN ('run', 'resumed') ORDER BY number"
+    keys = [(number, json.loads(load_text(facts)).get(SETTINGS, {})) for number, facts in reader.rows(query)]
+    return max((number for (_, old), (number, new) in pairwise(keys) if _leads_elsewhere(old, new)), default=0)
+
+
+def _leads_elsewhere(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    changed = {name for name in {*old, *new} if old.get(name) != new.get(name)}
+    other_lr = "iterations" in changed and new.get("lr_decay")
+    return bool(changed - NEUTRAL or other_lr or new.get("tasks_changed") == "accept")
 
 
 def batch_records(iteration: int, update: int, rows: Sequence[Row], names: Sequence[str]) -> list[Batch | Credit]:

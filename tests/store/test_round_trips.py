@@ -207,6 +207,6 @@ def test_calls_of_later_weights(tmp_path):
     with PoolWriter(tmp_path / "p") as pool:
         pool.add(*session_records(dialogue(3, turns=4), "s"))
     with PoolReader(tmp_path / "p") as reader:
-        assert [call.policy_version for call in reader.calls(from_version=1)] == [1, 1]
+        assert [call.policy_version for call in reader.calls(None, "policy_version >= ?", 1)] == [1, 1]
         assert list(reader.calls([5, 6])) == []
         assert isinstance(reader._calls, Calls)

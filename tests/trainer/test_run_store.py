@@ -11,8 +11,11 @@ from trainer.test_algorithm import build
 
 from rl_agents.config import Settings
 from rl_agents.data.trajectory import Trajectory
+from rl_agents.envs.guess_numbers import env
+from rl_agents.reporting.run_folder import restored_settings
 from rl_agents.store.actor import UNREACHABLE_S
 from rl_agents.store.reader import PoolReader, Where
+from rl_agents.store.records import Call
 from rl_agents.store.trajectory_store import PoolError
 from rl_agents.trainer.algorithm import AgentAlgorithm
 from rl_agents.trainer.run_store import RunPool
@@ -98,14 +101,18 @@ def test_a_resumed_run_samples_nothing_again(beginner_model_dir: Path, tmp_path:
     assert lost and {session.iteration for session in lost} == {1, 2}
 
 
-def test_an_environment_that_answers_differently_is_sampled_anew(beginner_model_dir: Path, tmp_path: Path) -> None:
-    """The prompt decides, not the seed alone: another window of the dialogue asks for other tokens."""
-    first = build(beginner_model_dir, context="window(1)")
+def test_an_environment_that_answers_differently_is_sampled_anew(
+    beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prompt decides, not the seed alone: another observation asks for other tokens."""
+    first = build(beginner_model_dir)
     first.open_pool(tmp_path / "pool.sqlite")
     train(first, 2)
     assert first.pool is not None
     first.pool.close()
-    second = build(beginner_model_dir, context="append")
+    told = env.feedback_observation
+    monkeypatch.setattr(env, "feedback_observation", lambda value, style: 2 * f"{told(value, style)} ")
+    second = build(beginner_model_dir)
     second.open_pool(tmp_path / "pool.sqlite")
     sampled = count_generations(second)
     train(second, 1)
@@ -116,6 +123,70 @@ def test_an_environment_that_answers_differently_is_sampled_anew(beginner_model_
     second.pool.close()
     with PoolReader(tmp_path / "pool.sqlite") as pool:
         assert list(pool.trajectories()) == second.last_trajectories
+
+
+def resumed_run(checkpoint: Path, pool: Path, **keys: Any) -> AgentAlgorithm:
+    settings = restored_settings(checkpoint / "config.yaml")
+    settings.update(keys)
+    algo = AgentAlgorithm.from_settings(settings)
+    algo.restore_run_checkpoint(checkpoint)
+    algo.open_pool(pool)
+    return algo
+
+
+def test_a_run_resumed_with_another_learning_rate_is_that_of_its_own_samples(
+    beginner_model_dir: Path, tmp_path: Path
+) -> None:
+    """Later versions under the old keys were other weights: neither this run nor its next resume reuses them."""
+    pool, checkpoint = tmp_path / "pool.sqlite", tmp_path / "000001"
+    whole = build(beginner_model_dir)
+    whole.open_pool(pool)
+    train(whole, 1)
+    whole.save_run_checkpoint(checkpoint)
+    train(whole, 3)
+    assert whole.pool is not None
+    whole.pool.close()
+    expected = train(resumed_run(checkpoint, tmp_path / "empty.sqlite", lr=1e-3), 3)
+
+    second = resumed_run(checkpoint, pool, lr=1e-3)
+    sampled = count_generations(second)
+    assert train(second, 2) == expected[:2] and sampled
+    assert second.pool is not None
+    second.pool.close()
+    third = resumed_run(checkpoint, pool, lr=1e-3, eval_interval=3)
+    again = count_generations(third)
+    assert train(third, 1) == expected[:1] and again == []
+    assert train(third, 2) == expected[1:]
+
+
+RESUMES: dict[str, tuple[list[dict[str, Any]], list[int]]] = {
+    "the same keys": ([{}, {}], [1, 2, 3]),
+    "keys that do not change the policy": ([{"eval_interval": 3, "num_learners": 1, "iterations": 9}], [1, 2]),
+    "another learning rate": ([{"lr": 1.0}], [2]),
+    "the same from then on": ([{"lr": 1.0}, {"lr": 1.0}], [2, 3]),
+    "and back": ([{"lr": 1.0}, {}], [3]),
+    "an environment's key": ([{"env.progress": "shrunk"}], [2]),
+    "more iterations of a decaying rate": ([{"lr_decay": 0.5}, {"lr_decay": 0.5, "iterations": 9}], [3]),
+    "other tasks": ([{"tasks_changed": "accept"}, {}], [2, 3]),
+}
+
+
+@pytest.mark.parametrize(("resumes", "kept"), RESUMES.values(), ids=RESUMES)
+def test_calls_count_while_keys_lead_to_the_same_policy(
+    tmp_path: Path, resumes: list[dict[str, Any]], kept: list[int]
+) -> None:
+    """One call before any resume, and one after each."""
+    for number, keys in enumerate([{}, *resumes], 1):
+        pool = RunPool(tmp_path / "pool.sqlite", Settings.from_dict({"num_env_runners": 0, **keys}))
+        if number == 1:
+            pool.begin()
+        else:
+            pool.resumed(0)
+        pool._writer.add(Call(number, 0, [1], [2], [-0.5], 0, "stop"))
+        pool.flush()
+        found = pool.calls_since(0)
+        pool.close()
+    assert list(found) == kept
 
 
 def test_a_writer_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
