@@ -79,7 +79,6 @@ $(EXAMPLE_PAGES): | .venv/.ready
 	$(PY) run.py --algo 3spo --env alfworld --local --iterations 3 --seed 2 --output $(EXAMPLE) --set search_steps=400 \
 		max_turns=12 tasks_per_iteration=6 group_size=6 eval_interval=3 eval_episodes=8 checkpoint_interval=1 old_logprobs=learner \
 		rollout_correction=token_tis
-	$(PY) run.py replay $(EXAMPLE) --tokens
 	$(PY) run.py view $(EXAMPLE) --export runs/view-example/pages --last 0
 
 demo: .venv/.ready

@@ -67,7 +67,7 @@ ValueMask = Callable[["Row", Any], "FloatArray"]
 class Memory(Protocol):
     """State of an algorithm's credit from earlier iterations, and the credit itself.
 
-    It is saved with every checkpoint. It depends only on the batches and their order, so a replay reproduces it.
+    It is saved with every checkpoint. It depends only on the batches and their order.
     """
 
     def again(self, iteration: int) -> Sequence[Remembered]:

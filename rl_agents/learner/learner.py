@@ -283,13 +283,9 @@ class AgentLearner(TorchLearner):
     # --- calls of the driver between updates -------------------------------------------------------------------
 
     @torch.no_grad()
-    def score(self, rows: Sequence[Row], network: str, what: str = "") -> list[FloatArray]:
-        """Return per-token log-probabilities (policy, reference) or values (critic) of rows, in their order.
-
-        Args:
-            what: ``entropy`` for the entropy of a policy instead of its log-probabilities.
-        """
-        what = what or ("values" if network == CRITIC else "logprobs")
+    def score(self, rows: Sequence[Row], network: str) -> list[FloatArray]:
+        """Return per-token log-probabilities (policy, reference) or values (critic) of rows, in their order."""
+        what = "values" if network == CRITIC else "logprobs"
         output: list[FloatArray] = [np.zeros(0, np.float32)] * len(rows)
         for part, layout in self._parts(rows):
             if not part:

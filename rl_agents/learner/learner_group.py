@@ -87,12 +87,12 @@ class AgentLearnerGroup(LearnerGroup):
         shards = training_data.shard(len(self), shared=self._shared)
         return self._call([methodcaller("update", shard, train_policy=train_policy) for shard, _ in shards], "learning")
 
-    def score(self, rows: Sequence[Row], network: str, what: str = "") -> list[FloatArray]:
+    def score(self, rows: Sequence[Row], network: str) -> list[FloatArray]:
         """Return per-token log-probabilities or values, computed in shards (see `AgentLearner.score`)."""
         if self.is_local:
-            return self._learner.score(rows, network, what)  # type: ignore[no-any-return]
+            return self._learner.score(rows, network)  # type: ignore[no-any-return]
         shards = split_rows(rows, len(self), shared=self._shared)
-        calls = [methodcaller("score", [rows[i] for i in shard], network, what) for shard in shards]
+        calls = [methodcaller("score", [rows[i] for i in shard], network) for shard in shards]
         results = self._call(calls, f"scoring rows with the {network}")
         output: dict[int, FloatArray] = {}
         for shard, arrays in zip(shards, results, strict=True):

@@ -9,7 +9,6 @@ success.png            success over iterations
 checkpoints/000010/    complete if the name has only digits; `hf/` is a Hugging Face model
 trajectories/          000010.jsonl, eval-000010.jsonl, latest.md
 pool.sqlite            every step and its advantage (docs/reference/pool.md)
-tokens.sqlite          the learner's values for every token, from `run.py replay --tokens`
 tensorboard/
 error.log              traceback of a failure
 """

@@ -42,7 +42,6 @@ class Worth:
     advantage: float
     value: float | None
     iteration: int
-    update: int
 
 
 def worth_of(reader: PoolReader, sessions: Sequence[str]) -> dict[str, dict[int, Worth]]:
@@ -50,11 +49,11 @@ def worth_of(reader: PoolReader, sessions: Sequence[str]) -> dict[str, dict[int,
     found: dict[str, dict[int, Worth]] = {}
     for part in parts(sessions):
         query = (
-            'SELECT session, ordinal, advantage, value, iteration, "update" FROM credit '
+            "SELECT session, ordinal, advantage, value, iteration FROM credit "
             f"WHERE session IN ({marks(part)}) ORDER BY number"
         )
-        for session, ordinal, advantage, value, iteration, update in reader.rows(query, *part):
-            worth = Worth(float(advantage), None if value is None else float(value), iteration, update)
+        for session, ordinal, advantage, value, iteration in reader.rows(query, *part):
+            worth = Worth(float(advantage), None if value is None else float(value), iteration)
             found.setdefault(load_text(session), {})[ordinal] = worth
     return found
 

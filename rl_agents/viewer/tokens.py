@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
@@ -11,7 +10,6 @@ from typing import Any
 
 from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import Call
-from rl_agents.store.token_scores import LAYERS, TOKENS_FILE, read_step
 from rl_agents.viewer.episodes import find, samples_of
 from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.runs import Run
@@ -20,15 +18,13 @@ from rl_agents.web.errors import ApiError
 
 #: Last tokens of a prompt in the first answer.
 PROMPT = 600
-#: Significant digits of the learner's values.
-DIGITS = 4
 #: Most sampled tokens of a step.
 RESPONSE = 20_000
 _DECODING = threading.Lock()
 
 
 def tokens(params: Params) -> dict[str, Any]:
-    """Return a step's tokens; sampled ones have log-probabilities, versions and, after a replay, ``scores``."""
+    """Return a step's tokens; sampled ones have log-probabilities and versions."""
     run, ordinal, whole = params.run, params.whole("ordinal"), params.text("whole", "") == "1"
     with run.reader() as reader:
         stored = find(reader, params.text("session"))
@@ -36,12 +32,10 @@ def tokens(params: Params) -> dict[str, Any]:
         if not 0 <= ordinal < len(outcomes):
             raise ApiError(404, f"no step {ordinal + 1}: there are {len(outcomes)}", "unknown_step", "ordinal")
         call = _call(reader, outcomes[ordinal].call)
-        learned = (stored.session.id, ordinal)
-        worth = worth_of(reader, learned[:1]).get(learned[0], {}).get(learned[1])
+        worth = worth_of(reader, [stored.session.id]).get(stored.session.id, {}).get(ordinal)
         if worth is None and stored.session.kind == "episode":  # a step of a search is trained on with its siblings
-            samples = samples_of(reader, stored.session.seed)
-            learned = (samples[str(call.id)][0], 0) if str(call.id) in samples else learned
-            worth = worth_of(reader, learned[:1]).get(learned[0], {}).get(learned[1])
+            sample, _ = samples_of(reader, stored.session.seed).get(str(call.id), ("", 0.0))
+            worth = worth_of(reader, [sample]).get(sample, {}).get(0)
     prompt = call.prompt_ids if whole else call.prompt_ids[-PROMPT:]
     response = call.response_ids[:RESPONSE]
     pieces = texts(run, [*prompt, *response])
@@ -56,30 +50,7 @@ def tokens(params: Params) -> dict[str, Any]:
         "versions": _versions(call)[:RESPONSE], "version": call.policy_version, "finish": call.finish_reason,
         "advantage": worth.advantage if worth else None, "value": worth.value if worth else None,
         "temperature": run.settings().get("temperature"),
-        "scores": scores(run, *learned, len(call.response_ids)),
-        "replay": replay_command(run, worth.iteration) if worth else None,
-        "clip": [run.settings().get(name) for name in ("clip_low", "clip_high")],
     }  # fmt: skip
-
-
-def scores(run: Run, session: str, ordinal: int, sampled: int) -> dict[str, Any] | None:
-    """Return the learner's values of a step's tokens from a replay; None without one."""
-    if run.alone or (found := read_step(run.folder.path / TOKENS_FILE, session, ordinal)) is None:
-        return None
-    if found.numbers.shape[1] != sampled:  # of another pool
-        return None
-    numbers = found.numbers[:, :RESPONSE].tolist()
-    shown = ([float(f"{value:.{DIGITS}g}") for value in line] for line in numbers)
-    return {"iteration": found.iteration, "update": found.update, "layers": dict(zip(LAYERS, shown, strict=True))}
-
-
-def replay_command(run: Run, iteration: int) -> str | None:
-    """Return the command that writes an iteration's scores: a replay from the previous checkpoint."""
-    if run.alone:
-        return None
-    kept = [number for number, _ in run.folder.complete_checkpoints() if number <= iteration]
-    place = shlex.quote(str(run.folder.path))
-    return f"run.py replay {place} --iterations {max(kept, default=0)}:{iteration + 1} --tokens"
 
 
 def _call(reader: PoolReader, name: int) -> Call:

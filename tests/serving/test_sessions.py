@@ -186,7 +186,7 @@ def test_an_environment_that_does_not_begin_has_the_time_of_a_run_and_keeps_its_
     settings = server.service.sessions._settings
     settings.env_options = {"size": 7}
     late = server.request("POST", "/agent/sessions", {"task_id": "plain"})
-    message = "slow: env_timeout: start: no answer within 2 s (env_start_timeout_s)"
+    message = "slow: env_timeout: start: no answer within 2 s (slow_env.py:31) (env_start_timeout_s)"
     assert problem(late) == (502, "environment_failed", message)
     settings.env_options = {}
     late = server.request("POST", "/agent/sessions", {"task_id": "hang-reset"})

@@ -10,11 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from viewer.made_run import LONG, gateway_records, group_records, search_records, write_run, write_sweep
 
-from rl_agents.store.token_scores import TOKENS_FILE, StepScores, TokenScores
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.viewer.export import export
 from rl_agents.viewer.runs import find_runs
@@ -29,8 +27,7 @@ PAGES = {
     "#/g/run/2/0?kind=episode": "diverges here",
     "#/e/run/i1.g0.m0?step=1": "(0 \u2212 0.750) / 0.500 = \u22121.50",
     "#/e/run/i1.g1.m0": "988,000 more characters",
-    "#/t/run/i1.g0.m0/1": "were recomputed by a replay: i2, update 2",
-    "#/t/run/i1.g0.m1/1": "/run --iterations 0:2 --tokens",
+    "#/t/run/i1.g0.m0/1": "The pool holds the exact ids",
     "#/searches/run": "task/a",
     "#/tree/run/77": "tick 2 of 2: 6 states, 2 expanded",
     "#/task/task%20b": "compare with",
@@ -43,18 +40,11 @@ PAGES = {
 }
 
 
-#: Of three tokens: advantage, ratio, gap, entropy, correction, mask.
-LEARNED = [[-1.5, -1.5, -1.0], [1.0, 0.5, 1.25], [0.0, 1e-6, -0.25], [0.1, 2.0, 0.0], [1.0, 2.0, 1.0], [1, 1, 0]]
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_run(tmp_path_factory.mktemp("pages") / "run", clip_low=0.2, clip_high=0.2)
+    folder = write_run(tmp_path_factory.mktemp("pages") / "run")
     with PoolWriter(folder / "pool.sqlite") as pool:
         pool.add(*search_records(), *gateway_records())
-    tokens = TokenScores(folder / TOKENS_FILE)
-    tokens.write([StepScores("i1.g0.m0", 0, 1, 2, np.array(LEARNED, np.float32))])
-    tokens.close()
     write_sweep(folder.with_name("sweep"))
     return folder
 
@@ -216,26 +206,27 @@ def test_a_tree_without_a_mouse(page, server):
     assert page.locator(".tree-box .node").count() == 1
 
 
-def test_what_the_learner_made_of_tokens(page, server):
+def test_the_tokens_of_a_step(page, server):
     """Colors by layer, numbers on hover and focus, and a table of all numbers."""
     page.goto(server)
-    page.goto(server.partition("#")[0] + "#/t/run/i1.g0.m0/1?layer=ratio")
+    page.goto(server.partition("#")[0] + "#/t/run/i1.g0.m0/1?layer=advantage")
     page.wait_for_selector(".tokens [data-kind=sampled]")
     tokens = page.locator(".tokens [data-kind=sampled]")
-    shades = tokens.evaluate_all("all => all.map((one) => one.style.backgroundColor)")
-    assert shades[0] == "transparent" and "213, 94, 0" in shades[1] and "0, 114, 178" in shades[2]  # likelier: blue
-    assert tokens.evaluate_all("all => all.map((one) => one.classList.contains('beyond'))") == [False, True, True]
+    colors = "all => all.map((one) => one.style.backgroundColor)"
+    assert all("213, 94, 0" in color for color in tokens.evaluate_all(colors)), "the step's advantage, below zero"
+    page.get_by_label("surprise").check()
+    page.wait_for_selector(".scale:has-text('nats')")
+    opacity = [float(color.rstrip(")").split(", ")[3]) for color in tokens.evaluate_all(colors)]
+    assert opacity == pytest.approx([0.12, 0.09, 0.42], abs=0.005), "by 0.5, 0.25 and 3 nats"
     tokens.nth(0).focus()
     page.keyboard.press("ArrowRight")
     said = page.locator("output.token-info").inner_text()
-    for words in ("ratio 0.500", "advantage \u22121.500", "entropy 2", "correction 2", "mask in the loss"):
+    for words in ("log-probability \u22120.25 (p 0.779)", "advantage \u22121.500", "policy version 1"):
         assert words in said, said
-    page.get_by_label("mask").check()
-    page.wait_for_selector(".scale:has-text('sampled, excluded from the loss')")
     page.click("summary:has-text('All numbers as a table')")
     rows = page.locator("details[data-key=numbers] tbody tr")
     rows.nth(2).wait_for()
-    assert rows.count() == 3 and rows.nth(2).locator("td").nth(4).inner_text() == "1.250"
+    assert rows.count() == 3 and rows.nth(2).locator("td").nth(2).inner_text() == "3"
     page.goto(server.partition("#")[0] + "#/e/run/i1.g0.m0")
     page.wait_for_selector("#step-1 .badge:has-text('cut here by t3')")
     assert "no progress (2 of 2)" in page.locator("#step-1").inner_text()

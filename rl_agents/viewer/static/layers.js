@@ -4,37 +4,27 @@
   const V = window.view;
   const { el } = V;
   const PURPLE = (share) => `rgb(123 50 148 / ${(0.06 + 0.6 * Math.max(0, Math.min(1, share))).toFixed(3)})`;
-  const GREEN = "rgb(0 158 115 / 0.35)";
-  const GREY = "rgb(120 120 120 / 0.25)";
-  const steps = (v) => V.num(v, 3);
-  const small = (v) => (Math.abs(v) < 1e-3 && v ? V.num(v) : V.signed(v, 3));
+  // Nats of surprise that have the full color.
+  const SURPRISED = 5;
 
-  // The largest |value| of a layer, at least `floor`; it has the full color.
-  const reach = (values, floor) => Math.max(floor, V.largest(values));
-
-  // --- from zero upwards -----------------------------------------------------------------------------------------
-
-  const rising = (values, most, unit, say = steps) => ({
-    color: (i) => PURPLE(values[i] / most),
-    legend: () => [0, 0.25, 0.5, 1].map((s) => [PURPLE(s), `${s === 1 ? "\u2265 " : ""}${unit(most * s)}`]),
-    tell: (i) => say(values[i]),
+  const surprise = (data) => ({
+    color: (i) => PURPLE(-data.logprobs[i] / SURPRISED),
+    legend: () =>
+      [0, 0.25, 0.5, 1].map((share) => {
+        const nats = SURPRISED * share;
+        return [PURPLE(share), `${share === 1 ? "\u2265 " : ""}${V.num(nats)} nats (p ${Math.exp(-nats).toPrecision(1)})`];
+      }),
+    tell: (i) => V.num(-data.logprobs[i], 3),
   });
 
-  // --- around a middle: blue above, orange below -------------------------------------------------------------------
-
-  const around = (values, limit, written, tell) => ({
-    color: (i) => V.diverging(values[i], limit),
-    legend: () => [-1, -0.5, 0, 0.5, 1].map((s) => [V.diverging(s * limit, limit), written(s * limit)]),
-    tell: (i) => tell(i),
-  });
-
-  const factor = (v) => `\u00d7 ${V.num(Math.exp(v), Math.abs(v) < 0.01 ? 4 : 3)}`;
-  // Ratios are colored by their logarithms.
-  const ratio = (values) => {
-    const logs = values.map((v) => Math.log(Math.max(v, 1e-30)));
-    return around(logs, reach(logs, 1e-3), factor, (i) =>
-      values[i] === 1 ? "1" : V.num(values[i], Math.abs(logs[i]) < 0.01 ? 5 : 3),
-    );
+  // Blue above zero, orange below.
+  const advantage = (value) => {
+    const limit = Math.max(2, Math.abs(value));
+    return {
+      color: () => V.diverging(value, limit),
+      legend: () => [-1, -0.5, 0, 0.5, 1].map((s) => [V.diverging(s * limit, limit), V.signed(s * limit, 1)]),
+      tell: () => V.signed(value, 3),
+    };
   };
 
   const versions = (data) => {
@@ -47,74 +37,22 @@
     };
   };
 
-  const mask = (data, values) => {
-    const kept = (i) => !values || values[i] > 0;
-    const out = data.response.ids.some((_, i) => !kept(i));
-    return {
-      color: (i) => (kept(i) ? GREEN : GREY),
-      legend: () => [
-        [GREEN, "sampled: in the loss"],
-        ["transparent", "read: not in the loss"],
-        ...(out ? [[GREY, "sampled, excluded from the loss"]] : []),
-      ],
-      tell: (i) => (kept(i) ? "in the loss" : "excluded from the loss"),
-    };
-  };
-
-  // Name -> { title, about, color(i), legend(), tell(i) }; the learner's exist after a replay.
+  // Name -> { title, about, color(i), legend(), tell(i) }.
   V.layersOf = (data) => {
-    const surprise = data.logprobs.map((v) => -v);
     const found = {
       surprise: {
         title: "surprise",
         about: "minus the engine\u2019s log-probability of the token, at the run\u2019s temperature",
-        ...rising(surprise, 5, (s) => `${V.num(s)} nats (p ${Math.exp(-s).toPrecision(1)})`),
+        ...surprise(data),
       },
     };
-    const learned = data.scores ? data.scores.layers : null;
-    const constant = data.response.ids.map(() => data.advantage ?? 0);
-    const advantages = learned ? learned.advantage : constant;
-    if (learned || data.advantage !== null)
+    if (data.advantage !== null)
       found.advantage = {
         title: "advantage",
-        about: learned ? "of each token, as used in the loss" : "the mean of the step, which all of its tokens share here",
-        ...around(
-          advantages,
-          reach(advantages, 2),
-          (v) => V.signed(v, 1),
-          (i) => V.signed(advantages[i], 3),
-        ),
+        about: "the mean of the step, which all of its tokens share here",
+        ...advantage(data.advantage),
       };
-    if (learned) {
-      found.ratio = {
-        title: "ratio",
-        about:
-          "probability after this update over that before it: blue became more likely, orange less; beyond the clip range underlined",
-        ...ratio(learned.ratio),
-        beyond: (i) => {
-          const [low, high] = data.clip;
-          return typeof low === "number" && (learned.ratio[i] < 1 - low || learned.ratio[i] > 1 + high);
-        },
-      };
-      found.gap = {
-        title: "logprob mismatch",
-        about:
-          "the learner\u2019s log-probability before the update minus the engine\u2019s: rounding, and updates between sampling and training",
-        ...around(learned.gap, reach(learned.gap, 1e-4), small, (i) => small(learned.gap[i])),
-      };
-      found.entropy = {
-        title: "entropy",
-        about: "of the distribution that the token was sampled from, in nats, as the learner computes it before the update",
-        ...rising(learned.entropy, reach(learned.entropy, 1), (s) => `${V.num(s, 2)} nats`),
-      };
-      found.correction = {
-        title: "correction",
-        about: "the factor on the token\u2019s loss that corrects the logprob mismatch; 1 without correction",
-        ...ratio(learned.correction),
-      };
-    }
     found.version = { title: "policy version", about: "the weights that sampled it", ...versions(data) };
-    found.mask = { title: "mask", about: "whether the token is in the loss", ...mask(data, learned && learned.mask) };
     return found;
   };
 

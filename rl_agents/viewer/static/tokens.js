@@ -46,27 +46,13 @@
       data.decoded ? null : V.empty("No tokenizer was found for this run: tokens are shown as ids."),
       data.response.left_out ? V.empty(`${V.num(data.response.left_out)} further sampled tokens are not shown.`) : null,
       V.tokenTable(data, layers, (i, id) => text(data.response, i, id)),
-      origin(data),
+      el.p(
+        { class: "quiet" },
+        "The pool holds the exact ids, the engine\u2019s log-probability of each sampled token at the run\u2019s temperature, and the mean advantage and value of the step.",
+      ),
     );
     return { title: `tokens \u00b7 ${session} \u00b7 ${V.stepName(ordinal)}`, body };
   });
-
-  // Where the numbers come from, and how to get those that are missing.
-  function origin(data) {
-    const held =
-      "The pool holds the exact ids, the engine\u2019s log-probability of each sampled token at the run\u2019s temperature, and the mean advantage and value of the step.";
-    if (data.scores) {
-      const { iteration, update } = data.scores;
-      const which = update ? `${V.iterationName(iteration)}, update ${update}` : V.iterationName(iteration);
-      return el.p({ class: "quiet" }, `${held} The learner\u2019s values were recomputed by a replay: ${which}.`);
-    }
-    if (!data.replay) return el.p({ class: "quiet" }, held);
-    return el.p(
-      { class: "quiet" },
-      `${held} Ratio, logprob mismatch, entropy, correction and mask of each token come from a replay of the learner updates: `,
-      el.code(data.replay),
-    );
-  }
 
   function choice(layers, first, draw) {
     return el.fieldset(
@@ -95,10 +81,7 @@
   function spans(data, name, layer) {
     const { prompt, response } = data;
     const before = prompt.ids.map((id, i) => span(text(prompt, i, id), "read", i, null));
-    const after = response.ids.map((id, i) => {
-      const kind = layer.beyond && layer.beyond(i) ? "sampled beyond" : "sampled";
-      return span(text(response, i, id), kind, i, layer.color(i));
-    });
+    const after = response.ids.map((id, i) => span(text(response, i, id), "sampled", i, layer.color(i)));
     const earlier = [{ class: "left-out" }, `${V.num(prompt.left_out)} earlier tokens`];
     const whole = V.to("t", [data.run, data.session, data.ordinal], { whole: 1, layer: name });
     const all = V.isExport() ? V.el.span(...earlier) : V.link(whole, ...earlier); // an export lacks them
@@ -113,7 +96,7 @@
       {
         class: kind,
         "data-index": index,
-        "data-kind": kind === "read" ? "read" : "sampled",
+        "data-kind": kind,
         tabindex: kind !== "read" && index === 0 ? "0" : "-1",
         style: background ? { "background-color": background } : null,
       },
