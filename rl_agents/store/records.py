@@ -189,7 +189,7 @@ class Event:
     Attributes:
         kind: ``run`` (started), ``checkpoint`` (written) or ``resumed`` (from a checkpoint).
         iteration: number of completed iterations; those with smaller numbers are in the checkpoint.
-        facts: of ``run`` and ``resumed``, under ``settings``, the keys from then on (config.yaml has only the last ones).
+        facts: of ``run`` and ``resumed``, with the ``settings`` from then on (config.yaml has only the last ones).
     """
 
     kind: str

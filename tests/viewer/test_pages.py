@@ -221,12 +221,12 @@ def test_the_tokens_of_a_step(page, server):
     tokens.nth(0).focus()
     page.keyboard.press("ArrowRight")
     said = page.locator("output.token-info").inner_text()
-    for words in ("log-probability \u22120.25 (p 0.779)", "advantage \u22121.500", "policy version 1"):
+    for words in ("log-probability \u22120.250 (p 0.779)", "advantage \u22121.500", "policy version 1"):
         assert words in said, said
     page.click("summary:has-text('All numbers as a table')")
     rows = page.locator("details[data-key=numbers] tbody tr")
     rows.nth(2).wait_for()
-    assert rows.count() == 3 and rows.nth(2).locator("td").nth(2).inner_text() == "3"
+    assert rows.count() == 3 and rows.nth(2).locator("td").nth(2).inner_text() == "3.000"
     page.goto(server.partition("#")[0] + "#/e/run/i1.g0.m0")
     page.wait_for_selector("#step-1 .badge:has-text('cut here by t3')")
     assert "no progress (2 of 2)" in page.locator("#step-1").inner_text()
