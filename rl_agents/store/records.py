@@ -17,6 +17,8 @@ from typing import Any, Literal
 from rl_agents.data.trajectory import Step, Trajectory
 
 SessionKind = Literal["episode", "sample", "gateway", "evaluation"]
+#: A fact of an `Event`.
+SETTINGS = "settings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,7 @@ class Event:
     Attributes:
         kind: ``run`` (started), ``checkpoint`` (written) or ``resumed`` (from a checkpoint).
         iteration: number of completed iterations; those with smaller numbers are in the checkpoint.
-        facts: of ``run`` and ``resumed``, with the ``settings`` from then on (config.yaml has only the last ones).
+        facts: of ``run`` and ``resumed``, under `SETTINGS`, the keys from then on (config.yaml has only the last ones).
     """
 
     kind: str

@@ -34,6 +34,7 @@ from rl_agents.store.actor import UNREACHABLE_S, RemotePool, start_pool_actor
 from rl_agents.store.files import PREDECESSOR_S
 from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import (
+    SETTINGS,
     Batch,
     Call,
     Credit,
@@ -89,13 +90,13 @@ class RunPool:
     def begin(self) -> None:
         self.id = uuid.uuid4().hex
         run = {name: getattr(self._settings, name) for name in ("algo", "env", "seed", "model")}
-        self._writer.add(Event("run", 0, {"id": self.id, **run, "settings": self._settings.to_dict()}))
+        self._writer.add(Event("run", 0, {"id": self.id, **run, SETTINGS: self._settings.to_dict()}))
         self.flush()
 
     def resumed(self, iteration: int) -> None:
         """The run continues after ``iteration`` completed ones; nothing that was done later counts."""
         self.resumes += 1
-        self._writer.add(Event("resumed", iteration, {"settings": self._settings.to_dict()}))
+        self._writer.add(Event("resumed", iteration, {SETTINGS: self._settings.to_dict()}))
         self.flush()
 
     def calls_since(self, policy_version: int) -> dict[int, Call]:
