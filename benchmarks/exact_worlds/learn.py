@@ -189,8 +189,10 @@ class SearchRun:
         ]
         table = np.array(rows, dtype=np.int64).reshape(-1, 5)
         rewards = [step.reward for one in samples for step in one.steps]
-        norm, weight = self.settings.sibling_norm, self.settings.path_weight
-        gained = sibling_advantages(rewards, table[:, 3], table[:, 4], norm=norm, weight=weight)
+        deviation = samples[0].facts["deviation"] if samples else None
+        gained = sibling_advantages(
+            rewards, table[:, 3], table[:, 4], deviation=deviation, weight=self.settings.path_weight
+        )
         return Samples(table[:, 0], table[:, 2], table[:, 1], gained, np.ones(len(rows)))
 
     def _expand(self, specs: Sequence[BranchSpec]) -> list[Expansion]:
