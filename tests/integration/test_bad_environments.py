@@ -72,7 +72,7 @@ def test_a_run_whose_episodes_all_fail_ends_with_the_cause(beginner_model_dir, t
     assert train(beginner_model_dir, tmp_path / "run", way, "env_timeout_s=0.2") == 1
     out, err = capsys.readouterr()
     line = f"4 of 4 evaluation episodes failed; most often (4): {cause}"
-    assert out.count(line) == 1 and err.count(line) == 1
+    assert (out.count(line), err.count(line)) == (0, 1), "once, by the error that ends the run"
     assert len(err.strip().splitlines()[-1:]) == 1 and "max_failed_share=0.5" in err
     assert json.loads((tmp_path / "run/summary.json").read_text())["status"] == "failed"
 
@@ -98,7 +98,8 @@ def test_what_was_complete_is_kept_when_an_iteration_has_nothing_to_learn_from(
     keys = ("checkpoint_interval=0", "eval_interval=0", "dynamic_sampling=false")
     assert train(beginner_model_dir, tmp_path / "run", "later", *keys, algo="dapo") == 1
     err = capsys.readouterr().err
-    assert "8 of 8 episodes failed; most often (8): env_error: ValueError: gone" in err and "Resume with" in err
+    assert "8 of 8 episodes failed; most often (8): env_error: ValueError: gone" in err
+    assert "Resume with" not in err, "the environment would raise again"
     assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["000001"]
 
 
@@ -117,8 +118,8 @@ def test_a_search_whose_start_states_all_break_ends_as_other_methods_do(beginner
     assert train(beginner_model_dir, tmp_path / "run", "training", *keys, algo="3spo") == 1
     out, err = capsys.readouterr()
     line = "8 of 8 episodes failed; most often (8): env_error: ValueError: no display "
-    assert out.count(line) == 1 and err.count(line) == 1
-    assert "max_failed_share=0.5" in err and "Traceback" not in err and "Resume with" in err
+    assert (out.count(line), err.count(line)) == (0, 1), "once, by the error that ends the run"
+    assert "max_failed_share=0.5" in err and "Traceback" not in err and "Resume with" not in err
     assert len(err[err.index("error: ") :].splitlines()) == 1
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert (summary["status"], summary["failed_episodes"], summary["checkpoint"]) == (
@@ -127,7 +128,10 @@ def test_a_search_whose_start_states_all_break_ends_as_other_methods_do(beginner
     assert (tmp_path / "run/checkpoints/000001/search.json").is_file()
 
 
-def test_an_evaluation_says_what_spoils_its_figures(beginner_model_dir: Path, tmp_path: Path, capsys: Any) -> None:
+def test_an_evaluation_says_what_spoils_its_figures(
+    beginner_model_dir: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_agents.errors._reported", set())  # earlier tests of this process have seen the line
     flags = ["--model", str(beginner_model_dir), "--env", "gymnasium:tests/Bad-v0", "--local", "--json"]
     count = ["--episodes", "10", "--seeds", "2"]
     keys = ["max_response_tokens=1", "max_model_len=128", "max_turns=3", "env.test_tasks=10"]
@@ -137,7 +141,7 @@ def test_an_evaluation_says_what_spoils_its_figures(beginner_model_dir: Path, tm
     assert json.loads(out)["failed_episodes"] == 6 and len(out.splitlines()) == 1
     assert err.count("6 of 20 evaluation episodes failed; most often (6): env_error: ValueError: no display (") == 1
     assert "have a response cut" not in err  # the limit was chosen, and the environment reads what is left
-    assert err.count("any return above 0; with shaped rewards set env.success_return=R") == 1
+    assert err.count("with shaped rewards set env.success_return=R") == 1
     assert "advantage" not in err
 
     other = shutil.copytree(beginner_model_dir, tmp_path / "other")
@@ -153,7 +157,7 @@ def test_tasks_that_hang_are_left_out_and_the_run_goes_on(beginner_model_dir, tm
     keys = ("env_timeout_s=0.2", "env.train_tasks=10", "tasks_per_iteration=10")
     assert train(beginner_model_dir, tmp_path / "run", "hang", *keys, bad_of_10=2, iterations=3) == 0
     assert (
-        "2 tasks are excluded from sampling from now on (env_timeout: reset: no answer within 0.2 s): seed-"
+        "2 tasks are excluded from sampling from now on (env_timeout: reset: no answer within 0.2 s "
         in capsys.readouterr().out
     )
     records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
