@@ -137,7 +137,10 @@ def test_traces_of_an_environments_expert_and_of_its_mediocre_player(tmp_path: P
     ("argv", "message"),
     [
         (["pivot", "profile", "--traces", "x", "--model", "y", "--rollouts", "1"], "--rollouts 1: must be at least 2"),
-        (["pivot", "profile", "--traces", "x", "--model", "y", "--set", "algo=grpo"], "--set algo=grpo: pivot profile sets it itself"),
+        (
+            ["pivot", "profile", "--traces", "x", "--model", "y", "--set", "algo=grpo"],
+            "--set algo=grpo: pivot profile sets it itself",
+        ),
         (["pivot", "demo-traces", "--output", "x.jsonl", "--mediocre"], "environment pivot only has an expert"),
     ],
 )
