@@ -16,7 +16,7 @@ from rl_agents.cli.parser import COMMANDS, Parser
 from rl_agents.config.aliases import ALIASES
 from rl_agents.config.loading import preset_files
 from rl_agents.config.options import keys_of
-from rl_agents.envs.base import ENVIRONMENTS
+from rl_agents.envs.base import ENVIRONMENTS, env_spec
 from rl_agents.errors import InputError
 from rl_agents.serving.options import ServingOptions
 
@@ -27,10 +27,8 @@ SHELLS = {"", "bash", "sh", "console"}
 OURS = re.compile(r"(?:\S*/)?(?:run\.py|rl-agents)$")
 TARGETS = set(re.findall(r"^([\w./-]+):(?!=)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 KEYS = {*RUN_KEYS, *keys_of(ServingOptions), *ALIASES}
-ENV_KEYS = {
-    f"env.{name}" for spec in ENVIRONMENTS.values() if dataclasses.is_dataclass(spec.options)
-    for name in keys_of(spec.options)
-}  # fmt: skip
+SPECS = [*ENVIRONMENTS.values(), env_spec("class:docs/examples/class/dial.py:Dial")]
+ENV_KEYS = {f"env.{name}" for spec in SPECS if dataclasses.is_dataclass(spec.options) for name in keys_of(spec.options)}
 #: Of the examples of plugins and pages.
 OWN = re.compile(r"own[-_]|my_|gymnasium:")
 

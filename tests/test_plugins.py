@@ -47,7 +47,7 @@ def as_a_new_process(folder: Path) -> Iterator[None]:
     here = {path.stem for path in Path.cwd().glob("*.py")}
     hidden = {name: sys.modules.pop(name) for name in here & set(sys.modules)}
     registries: list[dict[Any, Any]] = [
-        ALGORITHMS, KEYS, base.CLASSES, REWARDS, VERIFIERS, JUDGES, AGENTS, TRACKERS, plugins.ORIGINS,
+        ALGORITHMS, KEYS, base.CLASSES, base.FAMILIES, REWARDS, VERIFIERS, JUDGES, AGENTS, TRACKERS, plugins.ORIGINS,
         plugins.OWN_MODULES,
     ]  # fmt: skip
     before, modules = [dict(registry) for registry in registries], set(sys.modules)

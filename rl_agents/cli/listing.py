@@ -14,7 +14,7 @@ from rl_agents.algorithms import ALGORITHMS, KEYS, Settings, readers
 from rl_agents.cli.parser import Parser
 from rl_agents.config.loading import Kind, preset_files
 from rl_agents.config.options import keys_of, spoken
-from rl_agents.envs.base import CLASSES, ENVIRONMENTS
+from rl_agents.envs.base import CLASSES, ENVIRONMENTS, FAMILIES
 from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import as_called, presets_folder
@@ -53,11 +53,6 @@ NO_TRUNCATION: list[Entry] = [
         "reference": "-",
     }
 ]  # and those of rl_agents.rollout.truncation
-ADAPTER: Entry = {
-    "name": "gymnasium:<id>",
-    "summary": "any Gymnasium environment, or your own as gymnasium:<module>:<class or id>",
-    "reference": "docs/environments/gymnasium.md",
-}
 
 
 def build_parser() -> Parser:
@@ -127,7 +122,7 @@ def schema() -> dict[str, Any]:
     choices["truncation"] = [entry["name"] for entry in catalogue()["truncation_rules"]]
     for name, listed in choices.items():
         properties[name]["enum"] = list(listed)
-    # or gymnasium:ID
+    # or PREFIX:REST
     properties["env"]["anyOf"] = [{"enum": list(ENVIRONMENTS)}, {"pattern": ":"}]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -157,7 +152,7 @@ def catalogue() -> dict[str, list[Entry]]:
 
     return {
         "algorithms": _entries(ALGORITHMS, "algorithm"),
-        "environments": [*_entries(ENVIRONMENTS, "environment"), *_classes(), ADAPTER],
+        "environments": [*_entries(ENVIRONMENTS, "environment"), *_classes(), *_entries(FAMILIES, "family")],
         "engines": ENGINES,
         "truncation_rules": [*NO_TRUNCATION, *_entries(RULES, "truncation rule")],
         "rewards": _entries(REWARDS, "reward"),
@@ -226,8 +221,8 @@ def _users(readers: Sequence[str], shared: Sequence[str]) -> str:
 
 def _entries(registry: Mapping[str, Any], kind: str) -> list[Entry]:
     return [
-        {"name": item.name, "summary": item.summary + _origin(kind, item.name), "reference": item.reference}
-        for item in registry.values()
+        {"name": item.name, "summary": item.summary + _origin(kind, name), "reference": item.reference}
+        for name, item in registry.items()
     ]
 
 

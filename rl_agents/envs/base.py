@@ -1,4 +1,4 @@
-"""The registry of environments: every folder here with a ``SPEC``, gymnasium's environments, and users' classes.
+"""The registry of environments: every folder here with a ``SPEC`` or a ``FAMILY``, and users' classes.
 
 Importing it imports the specs of the folders, and no other module of them.
 """
@@ -17,8 +17,8 @@ import gymnasium
 
 from rl_agents.background import settled
 from rl_agents.config.options import read_options
-from rl_agents.envs.gymnasium_adapter import PREFIX, adapter_spec, players_starter
-from rl_agents.envs.spec import EnvSpec, StarterSpec, TextEnv
+from rl_agents.envs.gymnasium_adapter import FAMILY, PREFIX
+from rl_agents.envs.spec import EnvFamily, EnvSpec, StarterSpec, TextEnv
 from rl_agents.errors import InputError, NoPlayer, NoTasks, closest, unknown
 from rl_agents.plugins import claim
 
@@ -32,6 +32,8 @@ ORDER = (
 ENVIRONMENTS: dict[str, EnvSpec] = {}
 #: Plain names of gymnasium classes that plugins registered -> ``gymnasium:<module>:<class>``.
 CLASSES: dict[str, str] = {}
+#: By the prefix of their names.
+FAMILIES: dict[str, EnvFamily] = {}
 
 GymClass = TypeVar("GymClass", bound=type[gymnasium.Env[Any, Any]])
 
@@ -50,6 +52,21 @@ def register(spec: EnvSpec) -> None:
         )
 
 
+def register_family(family: EnvFamily) -> None:
+    """Add environments with a common prefix.
+
+    Raises:
+        InputError: a plugin uses a prefix that exists already.
+    """
+    prefix = family.name.partition(":")[0]
+    claim("family", prefix, FAMILIES)
+    FAMILIES[prefix] = family
+
+
+def _family(name: str) -> EnvFamily | None:
+    return FAMILIES.get(name.partition(":")[0]) if ":" in name else None
+
+
 def environment(name: str) -> Callable[[GymClass], GymClass]:
     """Decorate a gymnasium class of your own, so that ``--env name`` means ``gymnasium:<module>:<class>``.
 
@@ -66,21 +83,23 @@ def environment(name: str) -> Callable[[GymClass], GymClass]:
 
 
 def discover() -> None:
-    """Register the ``SPEC`` of every folder, in the order of listings."""
+    """Register the ``SPEC`` or the ``FAMILY`` of every folder, in the order of listings."""
+    register_family(FAMILY)
     names = sorted(path.parent.name for path in Path(__file__).parent.glob("*/__init__.py"))
     for name in sorted(names, key=lambda n: ORDER.index(n) if n in ORDER else len(ORDER)):
-        register(importlib.import_module(f"rl_agents.envs.{name}").SPEC)
+        home = importlib.import_module(f"rl_agents.envs.{name}")
+        register_family(home.FAMILY) if hasattr(home, "FAMILY") else register(home.SPEC)
 
 
 def env_spec(name: str) -> EnvSpec:
-    """Return the spec of ``name`` (``gymnasium:<id>`` included).
+    """Return the spec of ``name`` (those of families, such as ``gymnasium:<id>``, included).
 
     Raises:
         InputError: unknown name; the message offers the nearest.
     """
     name = CLASSES.get(name, name)
-    if name.startswith(PREFIX):
-        return adapter_spec(name)
+    if family := _family(name):
+        return family.spec(name)
     if name not in ENVIRONMENTS:
         raise _unknown(name)
     return ENVIRONMENTS[name]
@@ -89,14 +108,15 @@ def env_spec(name: str) -> EnvSpec:
 def _unknown(name: str) -> InputError:
     first, colon, rest = name.partition(":")
     if colon or name in gymnasium.registry:
-        own = rest if colon and closest(first, [PREFIX[:-1]], cutoff=0.8) else name
-        return InputError(f"unknown environment '{name}': did you mean '{PREFIX}{own}'?")
-    return unknown("environment", name, [*ENVIRONMENTS, *CLASSES, f"{PREFIX}<id>"])
+        near = closest(first, FAMILIES, cutoff=0.8) if colon else ""
+        meant = f"{near}:{rest}" if near else f"{PREFIX}{name}"
+        return InputError(f"unknown environment '{name}': did you mean '{meant}'?")
+    return unknown("environment", name, [*ENVIRONMENTS, *CLASSES, *(family.name for family in FAMILIES.values())])
 
 
 def is_environment(name: str) -> bool:
-    """Return whether ``name`` is an environment's. Of gymnasium's names, only the form is checked."""
-    return name.startswith(PREFIX) or name in ENVIRONMENTS or name in CLASSES
+    """Return whether ``name`` is an environment's. Of families' names, only the prefix is checked."""
+    return _family(name) is not None or name in ENVIRONMENTS or name in CLASSES
 
 
 def base_environment(name: str, options: Mapping[str, Any]) -> str:
@@ -184,8 +204,8 @@ def starter_spec(name: str, options: Mapping[str, Any] = MappingProxyType({})) -
         InputError: its player fails.
     """
     name = CLASSES.get(name, name)
-    if name.startswith(PREFIX):
-        return players_starter(name, read_env_options(env_spec(name), options).kwargs)
+    if (family := _family(name)) and family.starter:
+        return family.starter(name, read_env_options(env_spec(name), options))
     spec: StarterSpec | None = _part(env_spec(name), "demonstrations", "STARTER")
     if spec is None:
         raise NoPlayer(name)

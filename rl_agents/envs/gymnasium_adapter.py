@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import inspect
 import random
 import re
@@ -33,10 +34,11 @@ from gymnasium import spaces
 from gymnasium.envs import registration
 
 from rl_agents.background import settled
+from rl_agents.chat.template import chat_text
 from rl_agents.config import KEYS
 from rl_agents.config.options import key
 from rl_agents.envs.coroutines import then
-from rl_agents.envs.spec import EnvSpec, StarterSpec, TextEnv
+from rl_agents.envs.spec import EnvFamily, EnvSpec, StarterSpec, TextEnv
 from rl_agents.errors import InputError, NoPlayer, named, only_item, report_once, similar
 from rl_agents.plugins import own_module
 
@@ -110,10 +112,10 @@ class SeedOptions(AdapterOptions):
 
 
 @lru_cache(maxsize=64)
-def options_of(gym_id: str, base: type = SeedOptions) -> type:
-    """Return the options class of ``gymnasium:<id>``."""
-    only = ("id", Literal[gym_id], key(gym_id, "id in Gymnasium's registry"))  # type: ignore[valid-type]
-    return make_dataclass("AdapterOptions", [only], bases=(base,), frozen=True)
+def options_of(name: str, base: type = SeedOptions, meaning: str = "id in Gymnasium's registry") -> type:
+    """Return ``base`` with a key ``id``, whose only value is the part of an environment's name after its prefix."""
+    only = ("id", Literal[name], key(name, meaning))  # type: ignore[valid-type]
+    return make_dataclass(base.__name__, [only], bases=(base,), frozen=True)
 
 
 def adapter_spec(name: str) -> EnvSpec:
@@ -302,6 +304,10 @@ class TextAdapter(gymnasium.Env[str, str]):
             f"({code.co_filename}:{code.co_firstlineno}) returned {found}, not {wanted}"
         )
 
+    def player(self, method: str) -> Any:
+        """Return a scripted player of the user's class."""
+        return self.inner.get_wrapper_attr(method)
+
     def close(self) -> None:
         closed: Any = self.inner.close()  # a coroutine, perhaps
         return closed  # type: ignore[no-any-return]
@@ -433,7 +439,8 @@ class ScriptedPlayer:
 
     spec: EnvSpec
     method: str
-    _made: tuple[Any, int, TextEnv] | None = field(default=None, repr=False)
+    _made: tuple[Any, int, Any] | None = field(default=None, repr=False)
+    _chat: str = field(default="", repr=False)
 
     def __call__(self, task_id: str, rng: random.Random, options: Any, max_turns: int = 0) -> Dialogue:
         """Return the episode's (observation, action) pairs.
@@ -443,47 +450,66 @@ class ScriptedPlayer:
         """
         turns = max_turns or self.spec.max_turns
         if self._made is None or self._made[:2] != (options, turns):
-            self._made = (options, turns, make(options, turns))
+            self._made = (options, turns, importlib.import_module(self.spec.module).make(options, turns))
         env = self._made[2]
         dialogue: Dialogue = []
         with named(f"environment {self.spec.name}: {self.method}() failed"):
-            act = env.inner.get_wrapper_attr(self.method)  # type: ignore[attr-defined]
-            observation, _ = settled(env.reset(seed=rng.getrandbits(32), options={"task_id": task_id}))
+            act = env.player(self.method)
+            observation, info = settled(env.reset(seed=rng.getrandbits(32), options={"task_id": task_id}))
+            messages = info.get("messages", ())
+            self._chat = chat_text(messages, info.get("tools") or ()) if messages else ""
+            shown = "\n".join(message["content"] for message in messages) or observation
             for _ in range(turns):
                 action = settled(act(observation, rng))
                 if not isinstance(action, str):
                     raise InputError(f"{self.spec.name}: {self.method}() returned {ascii(action)[:80]}, not a str")
-                dialogue.append((observation, action))
+                dialogue.append((shown, action))
                 told: Any = settled(env.step(action))
                 if not isinstance(told, tuple) or len(told) != 5 or not all(map(isinstance, told, STEP)):
                     wanted = "(observation, reward, terminated, truncated, info dict)"
-                    raise env.refusal("step", told, wanted)  # type: ignore[attr-defined]
+                    raise env.refusal("step", told, wanted)
                 observation, _, terminated, truncated, _ = told
+                shown = observation
                 if terminated or truncated:
                     break
         return dialogue
 
+    def opening(self, task_id: str, options: Any) -> str:
+        """Return the chat that the last episode began with; empty if it had none."""
+        return self._chat
 
-def players_starter(name: str, kwargs: Mapping[str, Any]) -> StarterSpec:
-    """Return the warm-start model of ``gymnasium:<id>`` with these constructor arguments.
+
+def players_starter(name: str, options: Any) -> StarterSpec:
+    """Return the warm-start model of ``gymnasium:<id>`` with the constructor arguments ``options.kwargs``.
 
     Raises:
         NoPlayer: its class has no ``demonstrate``.
         InputError: ``demonstrate`` fails.
     """
-    entry = registered(adapter_spec(name).gym_id)
+    spec = adapter_spec(name)
+    entry = registered(spec.gym_id)
     if not callable(own(entry, "demonstrate")):
         raise NoPlayer(name, ", or give its class a method demonstrate (docs/environments/gymnasium.md)")
-    return _starter(name, _version(entry.entry_point), yaml.safe_dump(dict(kwargs), sort_keys=False))
+    chosen = {"kwargs": dict(options.kwargs)} if options.kwargs else {}
+    return words_starter(spec, entry.entry_point, chosen, "demonstrate", "expert")
+
+
+def words_starter(spec: EnvSpec, made_by: Any, chosen: Mapping[str, Any], method: str, expert: str) -> StarterSpec:
+    """Return the warm-start model that imitates a method of the class ``made_by``; ``chosen`` are the user's keys.
+
+    Raises:
+        InputError: the method fails.
+    """
+    expert = expert if callable(getattr(made_by, expert, None)) else ""
+    return _starter(spec, _version(made_by), yaml.safe_dump(dict(chosen), sort_keys=False), method, expert)
 
 
 @lru_cache(maxsize=8)
-def _starter(name: str, version: int, arguments: str) -> StarterSpec:
+def _starter(spec: EnvSpec, version: int, arguments: str, method: str, expert: str) -> StarterSpec:
     from rl_agents.envs.small_model import IMITATION, SPECIAL_TOKENS, small_qwen3, word_tokenizer  # torch is slow
 
-    spec, kwargs = adapter_spec(name), yaml.safe_load(arguments)
-    player = ScriptedPlayer(spec, "demonstrate")
-    dialogues = _heard(spec, player, kwargs)
+    chosen, player = yaml.safe_load(arguments), ScriptedPlayer(spec, method)
+    dialogues = _heard(spec, player, spec.options(**chosen))
     texts = [text for dialogue in dialogues for turn in dialogue for text in turn]
     tags = sorted({tag for text in texts for tag in TAG.findall(text)})
     longest = max(sum(_tokens(turn, tags) for turn in dialogue) for dialogue in dialogues)
@@ -497,15 +523,16 @@ def _starter(name: str, version: int, arguments: str) -> StarterSpec:
         build_model=small_qwen3,
         demonstrate=player,
         training=dict(IMITATION),
-        defaults=defaults | ({"env.kwargs": kwargs} if kwargs else {}),
+        defaults=defaults | {f"env.{name}": value for name, value in chosen.items()},
         version=version,
-        expert=ScriptedPlayer(spec, "expert") if callable(own(registered(spec.gym_id), "expert")) else None,
+        opening=player.opening,
+        expert=ScriptedPlayer(spec, expert) if expert else None,
     )
 
 
-def _heard(spec: EnvSpec, player: Callable[..., Dialogue], kwargs: Mapping[str, Any]) -> list[Dialogue]:
-    options, rng = spec.options(kwargs=kwargs), random.Random(spec.name)
-    tasks = [task for split in ("train", "test") for task in task_ids(split, options)[:HEARD_TASKS]]
+def _heard(spec: EnvSpec, player: Callable[..., Dialogue], options: Any) -> list[Dialogue]:
+    rng, listed = random.Random(spec.name), importlib.import_module(spec.module).task_ids
+    tasks = [task for split in ("train", "test") for task in listed(split, options)[:HEARD_TASKS]]
     if not tasks:
         raise InputError(f"environment {spec.name} has no tasks")
     return [player(task, rng, options) for task in tasks]
@@ -530,3 +557,12 @@ def _version(made_by: Any) -> int:
             name = inspect.getfile(part)
             texts[name] = texts.get(name) or Path(name).read_bytes()
     return zlib.crc32(b"".join(texts.values()))
+
+
+FAMILY = EnvFamily(
+    name=f"{PREFIX}<id>",
+    summary="any Gymnasium environment, or your own as gymnasium:<module>:<class or id>",
+    reference="docs/environments/gymnasium.md",
+    spec=adapter_spec,
+    starter=players_starter,
+)

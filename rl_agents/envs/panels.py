@@ -9,14 +9,15 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from rl_agents.data.row_cache import KeptRows
-from rl_agents.errors import InputError, unknown
+from rl_agents.data.row_cache import Entry, KeptRows, keep
+from rl_agents.data.tables import Row, Table, object_of, open_table
+from rl_agents.errors import InputError, nearest, unknown
 
 Panel = Mapping[str, tuple[str, ...]]
 
@@ -134,3 +135,51 @@ class TableTasks:
             ids = [*self.splits["train"][:5000], *self.splits["test"][:5000]]
             raise unknown_task(self.env, task_id[:80], ids, ids[0])
         return kept.get(task_id)
+
+
+SPLIT_SEED = "blackbox-2026"
+SPLITS = ("train", "test")
+
+
+def table_tasks(env: str, name: str, columns: Mapping[str, str]) -> TableTasks:
+    """Read a table of tasks, once, and again after changes; a task is its row, unchanged.
+
+    ``id`` may be absent (then it is the row's number, in a table of several files after the file's name), and so may
+    ``split``: if no row has one, a tenth of the tasks is for tests.
+
+    Raises:
+        InputError: an invalid row; the message names its place.
+    """
+    table = open_table(name, columns, key="env.columns")
+    return _loaded(env, table, table.version())
+
+
+@lru_cache(maxsize=4)  # every environment needs them
+def _loaded(env: str, table: Table, version: str) -> TableTasks:
+    rows = keep(table.name, f"tasks/{version}", lambda: _entries(table))
+    if not len(rows):
+        raise InputError(f"{table.name}: no tasks in it")
+    given = dict(rows.splits())
+    named = {part: tuple(n for n, split in given.items() if (split or "train") == part) for part in SPLITS}
+    return TableTasks(env, (rows,), named if any(given.values()) else held_out(tuple(given), SPLIT_SEED))
+
+
+def _entries(table: Table) -> Iterator[Entry]:
+    for row in table:
+        try:
+            task_id = _task_id(row, f"{row.path.stem}-" if len(table.files) > 1 else "")
+        except ValueError as error:
+            raise InputError(f"{row.place}: {error}") from None
+        yield task_id, str(row.value.get("split") or ""), row.value  # with its nulls, which an agent may expect
+
+
+def _task_id(row: Row, file: str) -> str:
+    record = object_of(row.record(), "a task")
+    task_id = record.get("id", f"{file}{row.kind}-{row.number}")
+    if isinstance(task_id, int) and not isinstance(task_id, bool):
+        task_id = str(task_id)
+    if not isinstance(task_id, str) or not task_id:
+        raise ValueError(f"id is {task_id!a}, not a text")
+    if record.get("split") not in (None, *SPLITS):
+        raise ValueError(f"split is {record['split']!a}: {nearest(str(record['split']), SPLITS)}")
+    return task_id

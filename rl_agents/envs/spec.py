@@ -83,6 +83,23 @@ class EnvSpec:
 
 
 @dataclass(frozen=True)
+class EnvFamily:
+    """Environments with names ``<prefix>:<rest>``.
+
+    Attributes:
+        name: the form of their names, such as ``gymnasium:<id>``.
+        spec: name -> entry of the registry; raises `InputError` if there is no such environment.
+        starter: (name, options) -> the warm-start model; raises `NoPlayer`.
+    """
+
+    name: str
+    summary: str
+    reference: str
+    spec: Callable[[str], EnvSpec]
+    starter: Callable[[str, Any], StarterSpec] | None = None
+
+
+@dataclass(frozen=True)
 class StarterSpec:
     """The specification of an environment's warm-start model, ``STARTER`` of its module ``demonstrations``.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rl_agents.envs.coroutines import finished
@@ -22,6 +24,15 @@ def text_tool(name: str, description: str, argument: str, meaning: str, longest:
     text = {"type": "string", **limits, "description": meaning}
     schema = {"type": "object", "properties": {argument: text}, "required": [argument]}
     return Tool(name, description, {**schema, "additionalProperties": False} if longest else schema)
+
+
+def tool_help(definitions: Sequence[Mapping[str, Any]]) -> str:
+    """Return tools and the form of a call as text, for prompts that are no chat."""
+    lines = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in definitions)
+    return (
+        f"The tools, in JSON, one a line:\n{lines}\n"
+        'Call a tool as <tool_call>{"name": "NAME", "arguments": {...}}</tool_call>.'
+    )
 
 
 def read_answer(response: Response) -> tuple[str, str]:

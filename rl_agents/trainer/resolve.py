@@ -30,7 +30,6 @@ from rl_agents.envs.base import (
 )
 from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.agents import load_agent
-from rl_agents.envs.gymnasium_adapter import PREFIX
 from rl_agents.errors import InputError, unknown
 from rl_agents.inference.hub import find_folder, pinned
 from rl_agents.inference.model_shape import (
@@ -354,7 +353,7 @@ def _check_environment(settings: Settings) -> None:
     tasks = task_ids(settings.env, settings.only_split or "train", settings.env_options)
     if env_spec(settings.env).borrows:
         _check_agent(settings)
-    if settings.env.startswith(PREFIX):
+    if ":" in settings.env:
         plain = copy.copy(settings)
         plain.prompting = "direct"
         pool = env_pool(plain)

@@ -94,6 +94,8 @@ tune s.yaml --set output=o => --set output=o: write --output o
 --env gym:market:Market => did you mean 'gymnasium:market:Market'?
 --env market:Market => did you mean 'gymnasium:market:Market'?
 --env market.py:Market => did you mean 'gymnasium:market.py:Market'?
+--env clas:market:Market => unknown environment 'clas:market:Market': did you mean 'class:market:Market'?
+--env class:market => environment class:market: write <module>:<name>
 --env CartPole-v1 => unknown environment 'CartPole-v1': did you mean 'gymnasium:CartPole-v1'?
 --env gymnasium:CartPole => unknown gymnasium environment 'CartPole': did you mean 'CartPole-v1'?
 --env gymnasium:market => unknown gymnasium environment 'market': gymnasium registers none of that name. Your own is gym

@@ -38,7 +38,11 @@ def values_text(key: Key) -> str:
 
 
 #: Environment -> spec; one of gymnasium's has keys of its own, and those of the adapter.
-SPECS = {**ENVIRONMENTS, "gymnasium": env_spec("gymnasium:Taxi-v3")}
+SPECS = {
+    **ENVIRONMENTS,
+    "gymnasium": env_spec("gymnasium:Taxi-v3"),
+    "class": env_spec("class:docs/examples/class/dial.py:Dial"),
+}
 #: Environments whose page has several, each below a heading with its name.
 SHARED_PAGES = {
     **dict.fromkeys(

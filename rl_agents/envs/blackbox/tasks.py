@@ -1,30 +1,23 @@
 """The tasks of blackbox: from a table, or those of another environment.
 
-    {"id": "q1", "question": "In which city does Ada live?", "split": "test"}
-
-A row of any table (`rl_agents.data.tables`), which the agent receives unchanged. ``id`` may be absent (then it is the
-row's number, in a table of several files after the file's name), and so may ``split``: if no row has one, a tenth of
-the tasks is for tests. For a task of another environment the agent receives ``id``, ``env`` (its name), ``options`` and
-``max_turns``, the arguments of `rl_agents.envs.base.make_env`.
+The agent receives a row of the table (`rl_agents.envs.panels.table_tasks`) with its ``id``. For a task of another
+environment it receives ``id``, ``env`` (its name), ``options`` and ``max_turns``, the arguments of
+`rl_agents.envs.base.make_env`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rl_agents.data.hub import PREFIX
-from rl_agents.data.row_cache import Entry, keep
-from rl_agents.data.tables import Row, Table, object_of, open_table, table_files
+from rl_agents.data.tables import table_files
 from rl_agents.envs import base
 from rl_agents.envs.blackbox import BlackboxOptions
-from rl_agents.envs.panels import TableTasks, held_out
-from rl_agents.errors import InputError, nearest, similar
+from rl_agents.envs.panels import TableTasks, table_tasks
+from rl_agents.errors import InputError, similar
 
-SPLIT_SEED = "blackbox-2026"
-SPLITS = ("train", "test")
 NEEDED = (
     "environment blackbox needs an agent: env.agent_command='python my_agent.py {task_id}', "
     "or env.agent=module:function, a coroutine"
@@ -79,7 +72,7 @@ def task_payload(task_id: str, options: BlackboxOptions, max_turns: int) -> dict
     """
     if base_environment(base.plain_options(options)) != "blackbox":
         return {"id": task_id, "env": options.tasks, "options": dict(options.task_options), "max_turns": max_turns}
-    return dict(load_tasks(options).find(task_id))
+    return {**load_tasks(options).find(task_id), "id": task_id}
 
 
 def answer_words(options: BlackboxOptions) -> str:
@@ -94,42 +87,5 @@ def answer_words(options: BlackboxOptions) -> str:
 
 
 def load_tasks(options: BlackboxOptions) -> TableTasks:
-    """Read a table of tasks, once, and again after changes.
-
-    Raises:
-        InputError: an invalid row; the message names its place.
-    """
-    table = open_table(options.tasks, options.columns, key="env.columns")
-    return _loaded(table, table.version())
-
-
-@lru_cache(maxsize=4)  # every environment needs them
-def _loaded(table: Table, version: str) -> TableTasks:
-    payloads = keep(table.name, f"blackbox/{version}", lambda: _entries(table))
-    if not len(payloads):
-        raise InputError(f"{table.name}: no tasks in it")
-    given = dict(payloads.splits())
-    named = {part: tuple(n for n, split in given.items() if (split or "train") == part) for part in SPLITS}
-    return TableTasks("blackbox", (payloads,), named if any(given.values()) else held_out(tuple(given), SPLIT_SEED))
-
-
-def _entries(table: Table) -> Iterator[Entry]:
-    for row in table:
-        try:
-            payload = _payload(row, f"{row.path.stem}-" if len(table.files) > 1 else "")
-        except ValueError as error:
-            raise InputError(f"{row.place}: {error}") from None
-        yield payload["id"], str(payload.get("split") or ""), payload
-
-
-def _payload(row: Row, file: str) -> dict[str, Any]:
-    record = object_of(row.record(), "a task")
-    task_id = record.get("id", f"{file}{row.kind}-{row.number}")
-    payload = {**row.value, "id": task_id}  # with its nulls, which the agent may expect
-    if isinstance(task_id, int) and not isinstance(task_id, bool):
-        task_id = payload["id"] = str(task_id)
-    if not isinstance(task_id, str) or not task_id:
-        raise ValueError(f"id is {task_id!a}, not a text")
-    if payload.get("split") not in (None, *SPLITS):
-        raise ValueError(f"split is {payload['split']!a}: {nearest(str(payload['split']), SPLITS)}")
-    return payload
+    """Read the table of tasks; raises as `table_tasks`."""
+    return table_tasks("blackbox", options.tasks, options.columns)

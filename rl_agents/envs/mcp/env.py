@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import threading
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +20,7 @@ from rl_agents.envs.mcp.tasks import load_tasks, task_ids
 from rl_agents.envs.multihop_qa.questions import Question, exact_match, f1
 from rl_agents.envs.multihop_qa.tasks import from_kept
 from rl_agents.envs.stateful import StepResult, observations
-from rl_agents.envs.tool_turns import ToolEnv
+from rl_agents.envs.tool_turns import ToolEnv, tool_help
 from rl_agents.errors import InputError, unknown
 from rl_agents.tools.calls import Response
 from rl_agents.tools.mcp_client import McpClient, McpTool
@@ -39,12 +38,6 @@ You answer questions with the help of tools.
 Whenever you have learned something new, first reason about it inside <think> and </think>. Then either call tools, up \
 to {max_calls} calls in one turn, and read in the next turn what they return; or, once you know the answer, write it \
 inside <answer> and </answer>, as short as possible. You have {max_turns} turns, the answer included."""
-_FORM = """
-The tools, in JSON, one a line:
-{tools}
-Call a tool as <tool_call>{{"name": "NAME", "arguments": {{...}}}}</tool_call>.
-
-Question: {question}"""
 _MALFORMED = "Your last response was not valid: {problem}. Call tools, or answer inside <answer> and </answer>."
 ANSWER_NOW = "No further tool call is possible. Write your answer now, inside <answer> and </answer>."
 
@@ -153,9 +146,8 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
             {"role": "user", "content": question.question},
         ]
         info["tools"] = tools
-        lines = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
         # One text for agents that do not receive rules, tools and question as a chat.
-        return f"{self._system}\n{_FORM.format(tools=lines, question=question.question)}", info
+        return f"{self._system}\n\n{tool_help(tools)}\n\nQuestion: {question.question}", info
 
     def _answer(self, state: ToolState, answer: str) -> StepResult:
         score = exact_match if self.options.reward == "em" else f1
