@@ -123,5 +123,9 @@ def host() -> str:
     return markdown((*titles, "a node's copy of the engines' weights", "training state in a checkpoint"), lines)
 
 
-if __name__ == "__main__":
+def main() -> None:
     print(fits(), host(), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()

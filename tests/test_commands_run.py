@@ -30,7 +30,7 @@ from serving.in_process import Server
 from test_doc_commands import commands_in
 from test_plugins import as_a_new_process
 
-from benchmarks import treasure
+from benchmarks import gpu_memory, treasure
 from rl_agents.cli import main
 from rl_agents.config import parse_assignments
 from rl_agents.data.hub import hub_files
@@ -71,7 +71,7 @@ IF = {
     r"venv-clients/bin": (ROOT / ".venv-clients" / "bin" / "python").exists(),
 }
 #: The beginnings of all other lines.
-KNOWN = r"(\S*python|rl-agents|curl|serve|make|test|export|mkdir|cp|cd) |[A-Z]+="
+KNOWN = r"(\S*python|rl-agents|curl|serve|make|test|export|mkdir|cp|cd|grep) |[A-Z]+="
 #: What stands in a line, and what is typed instead.
 INSTEAD = [
     (r"(?<!\S)\S*python \S*run\.py\b|^rl-agents(?!.*>)", "run"),
@@ -83,9 +83,9 @@ INSTEAD = [
 ]
 #: Words that are added to the arguments of `run.py`.
 SMALLER = [
-    (r"^--(?!resume)(?!.*(model|alfworld|treasure|my_task|shop\.py))", "--model START"),
+    (r"^--(?!resume)(?!.*(model|alfworld|treasure|my_task|shop\.py|tools_agent))", "--model START"),
     (r"^--.*shop\.py", "--set starter_iterations=1"),
-    (r"alfworld_chain_gae_weak", "--model MODEL"),
+    (r"alfworld_chain_gae_weak|tools_agent", "--model MODEL"),
     (r"^--", "--local --set minibatches=1 eval_episodes=2 max_turns=2"),
     (r"^--.*(DIR|MODEL|weak|my_task|1gpu)", "--set max_response_tokens=8"),
     (r"^--(?!resume)", "--iterations 1 --set tasks_per_iteration=2"),
@@ -236,6 +236,8 @@ class Shell:
             self.type(line)
 
     def python(self, *words: str) -> None:
+        if words == ("-m", "benchmarks.gpu_memory"):
+            return gpu_memory.main()
         assert words[:2] == ("-m", "benchmarks.treasure")
         treasure.main(list(words[2:]))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,7 +23,7 @@ from rl_agents.data.trajectory import Trajectory, step_metrics
 from rl_agents.envs.spec import CUT
 from rl_agents.orchestrator.collector import Collected, Collector
 from rl_agents.rewards.base import Reward
-from rl_agents.rollout.demonstrations import demonstrated_trajectories
+from rl_agents.rollout.demonstrations import Dialogues, demonstrated_trajectories
 
 
 @dataclass(frozen=True)
@@ -204,6 +204,11 @@ class Demonstrations:
         if not self._pool:
             self._pool = demonstrated_trajectories(settings, self.model_dir, stream_seed(settings.seed, DEMONSTRATION))
         return self._pool
+
+    def names(self) -> Iterable[str]:
+        """Return the task or the row of each."""
+        pool = self.all()
+        return pool.sources() if isinstance(pool, Dialogues) else (t.task_id for t in pool)
 
     def next(self, iteration: int) -> Experience:
         pool, count = self.all(), self.settings.tasks_per_iteration * self.settings.group_size

@@ -94,12 +94,18 @@ class Dialogues(Sequence[Trajectory]):
         return self._count
 
     def __getitem__(self, index: Any) -> Any:
+        if not 0 <= index < self._count:
+            raise IndexError(index)  # ends an iteration
         source, messages, tools, single = self._kept.get(str(index))
         trajectory = encode_chat(messages, tools, self._context, self._length, single)
         if not trajectory.steps:
             raise InputError(f"{source}: its first turn does not fit max_model_len={self._length}")
         trajectory.task_id, trajectory.group_id = source, index
         return trajectory
+
+    def sources(self) -> Iterator[str]:
+        """Return where each dialogue stands, without tokenizing any."""
+        return (self._kept.get(str(index))[0] for index in range(self._count))
 
     def _entries(self) -> Iterator[Entry]:
         count = 0

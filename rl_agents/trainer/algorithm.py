@@ -223,8 +223,7 @@ def make_buffer(
         producer = Given(recorded.next, lambda: map(",".join, recorded.groups))
     elif source == "demonstrations":
         demonstrations = Demonstrations(settings, config.model_dir)
-        names = lambda: (t.task_id for t in demonstrations.all())  # noqa: E731
-        producer = Given(lambda iteration, position: demonstrations.next(iteration), names)
+        producer = Given(lambda iteration, position: demonstrations.next(iteration), demonstrations.names)
     ahead = bool(settings.async_level and settings.num_env_runners and source == "rollouts")
     return BatchBuffer(producer, settings.async_level, settings.iterations, ahead=ahead)
 

@@ -180,6 +180,7 @@ def test_sft_learns_from_dialogues_in_parquet(tmp_path: Path) -> None:
     keys["demonstration_columns"] = "messages:chat,reward:score"
     found = demonstrated_trajectories(Settings.from_dict(keys), model, 0)
     assert len(found) == 3, "one earned nothing"
+    assert [trajectory.task_id for trajectory in found] == list(found.sources()), "an iteration ends"
     first, second = found[1].steps
     template = make_context("append", load_tokenizer(model)).template
     assert '"name": "look"' in template.decode(first.response_ids).replace('":"', '": "')
