@@ -34,6 +34,7 @@ TOLERANCE = {"trajectory_bytes": 0.02}
 class Counting(gymnasium.Env[str, str]):
     """Shows 20 numbers of the task, then two after each action; only its text decides whether an action is good."""
 
+    blocking = "inline"  # a step takes microseconds, and runs repeat bit for bit
     observation_space = action_space = gymnasium.spaces.Text(1 << 16)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:

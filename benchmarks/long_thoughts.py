@@ -46,6 +46,7 @@ def right_door(room: str, sign: str) -> str:
 
 
 class Rooms(gymnasium.Env):
+    blocking = "inline"  # a step takes microseconds, and runs repeat bit for bit
     observation_space = action_space = Text(max_length=1000)
     max_turns = len(ROOMS)
 

@@ -42,6 +42,7 @@ def known(place: str) -> float:
 
 
 class Doors(gymnasium.Env):
+    blocking = "inline"  # a step takes microseconds, and runs repeat bit for bit
     observation_space = action_space = Text(max_length=1000)
     max_turns = LENGTH
 

@@ -29,6 +29,7 @@ class InWords(gymnasium.Env):
     ``goal_in_key``: complete state keys, with what is said only once, at the beginning.
     """
 
+    blocking = "inline"  # a step takes microseconds, and runs repeat bit for bit
     observation_space = action_space = Text(max_length=1000)
     gym_id: str
     actions: tuple[str, ...]

@@ -25,6 +25,7 @@ SIDES = {"north": (-1, 0), "south": (1, 0), "west": (0, -1), "east": (0, 1)}
 class Task(gymnasium.Env[str, str]):
     """Base of the seven: a seed is a task, and a mediocre player errs with probability `errors`."""
 
+    blocking = "inline"  # a step takes microseconds, and runs repeat bit for bit
     observation_space = action_space = Text(max_length=1000)
     errors: ClassVar[float]
 

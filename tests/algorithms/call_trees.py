@@ -1,6 +1,6 @@
 """Trees of calls: one by hand, random ones, and credit over them by plain recursion."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,14 +95,15 @@ def value_after(t: int) -> float:
 
 
 def step_advantage(
-    trajectory: Trajectory, t: int, values: Sequence[float], gamma: float, lam: float, bootstrap: bool, penalty: float
-) -> float:
+    trajectory: Trajectory, t: int, values: Sequence[float], gamma: float, lam: float, bootstrap: bool, penalty: float,
+    after_cut: Callable[[int], float] = value_after,
+) -> float:  # fmt: skip
     """A_t = r_t + γV' - V_t + γλA' by recursion; V' and A' those of the step that reads what came of t."""
     step, after = trajectory.steps[t], followers(trajectory)[t]
     reward = step.reward - (0.0 if step.valid else penalty)
     if after < 0:
-        return reward + gamma * (value_after(t) if bootstrap and not trajectory.terminated else 0.0) - values[t]
-    advantage = step_advantage(trajectory, after, values, gamma, lam, bootstrap, penalty)
+        return reward + gamma * (after_cut(t) if bootstrap and not trajectory.terminated else 0.0) - values[t]
+    advantage = step_advantage(trajectory, after, values, gamma, lam, bootstrap, penalty, after_cut)
     return reward + gamma * values[after] - values[t] + gamma * lam * advantage
 
 

@@ -238,7 +238,7 @@ def test_it_is_step_gae_over_the_chains_values(layout: str, found: list[Trajecto
     for number, trajectory in enumerate(found):
         own = [values.get((number, t), 0.0) for t in range(len(trajectory.steps))]
         expected += [
-            step_advantage(trajectory, t, own, 0.9, 0.5, bootstrap, 0.3)
+            step_advantage(trajectory, t, own, 0.9, 0.5, bootstrap, 0.3, own.__getitem__)
             for t in range(len(trajectory.steps)) if (number, t) in values
         ]  # fmt: skip
     assert per_step(rows) == pytest.approx(expected, abs=1e-5)

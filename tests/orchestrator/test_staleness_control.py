@@ -36,7 +36,7 @@ def test_a_slow_group_lets_a_few_pass_and_is_then_waited_for() -> None:
 def test_a_group_that_is_too_old_is_an_error() -> None:
     admission = Admission(1, 1)
     admission.finish(admission.admit())
-    with pytest.raises(TooOld, match="group 0 was admitted at iteration 0, trained on at 2: the bound is 1"):
+    with pytest.raises(TooOld, match="group 0 was admitted at iteration 1, trained on at 3: the bound is 1"):
         admission.take(1, 2)
 
 

@@ -192,7 +192,7 @@ def test_a_store_in_a_file_is_the_store_in_memory(tmp_path: Path, monkeypatch: p
         ('{"text": "a"}\n[1]', r"p.jsonl, line 2: a passage is list, not an object"),
         ('{"text": "a"}\n\n[1]', r"p.jsonl, line 3: a passage is list, not an object"),
         ('{"txt": "a"}', r"p.jsonl, line 1: no 'text'; it has: txt"),
-        ('{"text": 3}', r"p.jsonl, line 1: 'text' is 3, not a text"),
+        ('{"text": [3]}', r"p.jsonl, line 1: 'text' is \[3\], not a text"),
         ('{"text": "a", "id": []}', r"p.jsonl, line 1: id is \[\], not a text or a number"),
         ('{"text": "a", "id": "1"}\n{"text": "b", "id": 1}', r"two passages with the id '1'"),
         ('{"text": "\\ud800"}', r"p.jsonl, line 1: text with a lone surrogate"),
