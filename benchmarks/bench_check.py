@@ -139,7 +139,7 @@ def untrained_model(folder: Path) -> str:
 def measure(case: Case, model: str, folder: Path) -> Counts:
     from rl_agents.trainer.algorithm import AgentConfig
 
-    gymnasium.register(ENVIRONMENT, entry_point=lambda **_: Counting())
+    gymnasium.register(ENVIRONMENT, entry_point=f"{__name__}:Counting")
     keys = {**COMMON, **case.keys, "model": model}
     algo = AgentConfig().environment(keys.pop("env")).training(**keys).local().build_algo()
     try:
