@@ -76,7 +76,7 @@ def tool_choice(call: ModelCall, value: Any) -> tuple[str, str, bool]:
     one, kind = value.get("disable_parallel_tool_use") is True, value.get("type")
     if kind == "allowed_tools":  # all others are offered, too
         call.ignored["tool_choice.allowed_tools"] += 1
-        kind = value.get("mode")
+        kind = (value.get(kind) or value).get("mode")  # nested in Chat Completions, flat in Responses
     if kind in ("auto", "none", "required", "any"):
         return ("required" if kind == "any" else str(kind)), "", one
     body = value.get("function") or value.get("custom") or value

@@ -136,7 +136,7 @@ class EpisodeWatch:
         played, lines = [t for t in episodes if not t.failed], []
         model = "" if self.settings.model == "starter" else f" --model {self.settings.model} --output DIR"
         imitate = f"{called()} sft --env {self.settings.env}{model}"
-        solved = _share(t.success for t in played)
+        solved = _share(t.success and not t.failed for t in episodes)
         for caution in CAUTIONS if played else ():
             share = caution.share(played, record)
             # With a limit that the user set, count only invalid actions, because short answers may be intended.

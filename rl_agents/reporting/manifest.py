@@ -30,8 +30,10 @@ def damage(folder: Path, parts: tuple[str, ...] = ("",)) -> str:
     try:
         for name, (size, checksum) in read_json(folder / MANIFEST, dict).items():
             path = folder / name
-            if name.startswith(parts) and (path.stat().st_size != size or _checksum(path) != checksum):
-                return f"{name} is not as it was written ({path.stat().st_size} bytes, {size} were written)"
+            if name.startswith(parts) and (found := path.stat().st_size) != size:
+                return f"{name} is not as it was written ({found} bytes, {size} were written)"
+            if name.startswith(parts) and _checksum(path) != checksum:
+                return f"{name} is not as it was written (its checksum differs)"
     except FileNotFoundError as error:
         name, state = Path(error.filename).name, folder / STATE
         ours = "" in parts and state.is_file() and f'"format": {FORMAT}' in state.read_text(errors="replace")

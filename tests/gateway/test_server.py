@@ -136,6 +136,8 @@ PARAMS = [
     (CHAT, {"tool_choice": "none"}, False, ""),
     (CHAT, {"tool_choice": "required", "temperature": 1, "top_p": 0.5}, True, "tool_choice=1, top_p=1"),
     (CHAT, {"tool_choice": {"type": "function", "function": {"name": "add"}}}, True, "tool_choice=1"),
+    (CHAT, {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": []}}}, True,
+     "tool_choice=1, tool_choice.allowed_tools=1"),
     (CHAT, {"logprobs": True, "top_logprobs": 2, "seed": 0}, True, "seed=1, top_logprobs=1"),
     (CHAT, {"response_format": {"type": "json_object"}, "parallel_tool_calls": False, "n": 1}, True,
      "parallel_tool_calls=1, response_format=1"),

@@ -93,6 +93,12 @@ def test_advice_without_advantages_depends_on_success(solved: int, words: str) -
     assert line.startswith("69% of the episodes have no advantage") and words in line
 
 
+def test_failed_episodes_count_as_not_solved() -> None:
+    episodes = [replace(episode(), success=True)] * 6 + [broken()] * 4
+    lines = EpisodeWatch(Settings()).after_training(episodes, {"rollout/zero_advantage_share": 0.69})
+    assert any("too easy or too hard" in line for line in lines)
+
+
 def test_a_search_is_not_told_to_use_larger_groups() -> None:
     record = {"rollout/zero_advantage_share": 0.9, "search/sampled_steps": 160.0}
     assert EpisodeWatch(Settings()).after_training([episode()], record) == []
