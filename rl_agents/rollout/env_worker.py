@@ -129,6 +129,7 @@ class CallNote:
     Attributes:
         left: the task in whose environment the predecessor with the same file died. Empty if there is none, or if
             threads called those of several tasks, of which any may be the cause.
+        unclear: it died while several were called: the next batch calls one at a time, so that another death tells.
     """
 
     SIZE = 1 << 16
@@ -137,6 +138,7 @@ class CallNote:
         self._path = path
         text = path.read_bytes().partition(b"\0")[0].decode(errors="replace") if path.exists() else ""
         tasks = {task for task in text.split("\n") if task}  # rollouts of a group share one
+        self.unclear = len(tasks) > 1
         self.left = tasks.pop() if len(tasks) == 1 else ""
         path.write_bytes(bytes(self.SIZE))
         with path.open("r+b") as file:
@@ -176,12 +178,14 @@ class TaskWatch:
     _hangs: Counter[str] = field(default_factory=Counter)
     _causes: dict[str, str] = field(default_factory=dict)
     _batches: int = 0
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @contextlib.contextmanager
     def batch(self, tasks: Iterable[str]) -> Iterator[None]:
         """Run a batch of these tasks, which are tried again; all others, too, if no other batch is in progress."""
         if not self._batches:
             self.answered = False
+            self._turn = asyncio.Lock()  # of this batch's event loop
             self._hangs.clear()
             self._causes.clear()
         for task in tasks:
@@ -192,9 +196,15 @@ class TaskWatch:
             yield
         finally:
             self._batches -= 1
+            if self.note is not None and not self._batches:
+                self.note.unclear = False
 
     def noted(self, task_id: str) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self.note is None else self.note.calling(task_id)
+
+    def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Return what a call in a thread waits for: nothing, or that it is alone (`CallNote.unclear`)."""
+        return self._turn if self.note is not None and self.note.unclear else contextlib.nullcontext()
 
     def check(self, task_id: str) -> None:
         """Refuse a call that would use up its whole time limit again.
@@ -252,8 +262,9 @@ class EnvGuard:
 
     async def _answer(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self.host is not None:
-            with self.watch.noted(self.task_id):
-                return await self.host.call(0 if debugger_active() else self.timeout_s, call, *args, **kwargs)
+            async with self.watch.turn():
+                with self.watch.noted(self.task_id):
+                    return await self.host.call(0 if debugger_active() else self.timeout_s, call, *args, **kwargs)
         answer = self._here(call_env, call, *args, **kwargs)
         if type(answer) is not tuple and isinstance(answer, Awaitable):
             return await self._awaited(call, answer)
