@@ -156,7 +156,7 @@ def test_a_job_trains_and_its_log_and_exit_code_can_be_read(cluster: Cluster, be
     assert cluster.lines[-1] == "ray job submit -- python run.py --algo 3spo"
     code, log = submit(cluster, f"--algo 3spo --iterations 1 --output {output} --set {small} eval_interval=0")
     assert code == 0, log
-    assert "iter 1/1  success" in log and "success on the test tasks" in log
+    assert "iter 1/1  search" in log and "success on the test tasks" in log
     assert "\x1b[" not in "".join(line for line in log.splitlines() if line.startswith("iter")), (
         "plain lines under a job"
     )
