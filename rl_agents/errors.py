@@ -109,7 +109,7 @@ def finite_metrics(metrics: Mapping[Any, Any], source: str) -> dict[str, float]:
             found[str(name)] = number
         elif item is not None:
             shown = f"{type(value).__name__} {ascii(value)[:80]}"
-            report_once(f"{source}: the metric '{name}' is {shown}, not a finite number; it is left out", str(name))
+            report_once(f"{source}: the metric '{name}' is {shown}, not a finite number; it is excluded", str(name))
     return found
 
 
@@ -160,32 +160,17 @@ def closest(name: str, valid: Iterable[str], cutoff: float = 0.6) -> str:
     Args:
         cutoff: least similarity of the last case, 1 for equal names; higher where ``valid`` is a folder of anything.
     """
+    from rapidfuzz.distance import OSA  # letters to insert, delete, replace, or swap with the next
+
     choices, start = sorted(valid), name[: name.rfind(".") + 1]
     shared = len(start) if all(choice.startswith(start) for choice in choices) else 0
     wanted, known = name.lower()[shared:][:100], {choice.lower()[shared:]: choice for choice in choices}
-    errors = {choice: typing_errors(wanted, choice) for choice in known}
+    errors = {choice: OSA.distance(wanted, choice) for choice in known}
     if close := [choice for choice in known if errors[choice] <= max(1, len(wanted) // 3)]:
         return known[min(close, key=lambda choice: (errors[choice], choice[:1] != wanted[:1]))]
     begun = [choice for choice in known if len(wanted) > 2 and choice.startswith(wanted)]
     alike = sorted(sorted(begun, reverse=True), key=len) or difflib.get_close_matches(wanted, known, n=1, cutoff=cutoff)
     return known[alike[0]] if alike else ""
-
-
-def typing_errors(one: str, other: str) -> int:
-    """Return the least number of letters to insert, delete, replace, or swap with the next (optimal alignment).
-
-    >>> typing_errors("gpro", "grpo"), typing_errors("gpro", "hgpo")
-    (1, 2)
-    """
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, letter in enumerate(one, 1):
-        two_before, before, row = before, row, [i]
-        for j, own in enumerate(other, 1):
-            row.append(min(before[j] + 1, row[-1] + 1, before[j - 1] + (letter != own)))
-            if i > 1 and j > 1 and letter == other[j - 2] and own == one[i - 2]:
-                row[j] = min(row[j], two_before[j - 2] + 1)
-    return row[-1]
 
 
 def similar(name: str, valid: Iterable[str], otherwise: str = "", cutoff: float = 0.6) -> str:

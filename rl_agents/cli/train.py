@@ -157,7 +157,7 @@ def plan_resume(args: argparse.Namespace) -> RunPlan:
     settings, flags = folder.load_settings(), named_flags(args)
     if checkpoint and checkpoint == args.resume.resolve():
         settings = written_with(checkpoint, settings, flags)
-    before, settings.tasks_changed = copy.deepcopy(settings), "refuse"  # each change is accepted anew
+    before, settings.tasks_changed = copy.deepcopy(settings), "refuse"  # each change is accepted by itself
     settings.update(flags)
     check_fixed(f"--resume {args.resume}", before, settings)
     if args.local:

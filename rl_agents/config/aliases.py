@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rl_agents.errors import InputError, closest, typing_errors
+from rl_agents.errors import InputError, closest
 
 #: Another library's name -> the key that means the same, with the same unit (TRL, verl, Stable-Baselines3, RLlib,
 #: OpenRLHF). Both are accepted; config.yaml has the key.
@@ -144,9 +144,11 @@ def todays_value(name: str, value: Any) -> Any:
 
 def unknown_key(name: str, valid: Iterable[str]) -> InputError:
     """Build the error for an unknown key: the keys that replace another library's name, else the nearest one."""
+    from rapidfuzz.distance import OSA
+
     near = name if name in HINTS else closest(name, {"env.KEY", *valid, *ALIASES, *RENAMED, *HINTS})
     if near in HINTS:
         return InputError(f"unknown key '{name}': set {HINTS[near]} instead")
     hint = f"did you mean '{RENAMED.get(near, near)}'?" if near else "`run.py list --keys` shows all."
-    own = "" if near and typing_errors(name.lower(), near) < 4 else f" A key of the environment is env.{name}"
+    own = "" if near and OSA.distance(name.lower(), near) < 4 else f" A key of the environment is env.{name}"
     return InputError(f"unknown key '{name}': {hint}{own}")

@@ -263,6 +263,7 @@ class EnvGuard:
     async def _answer(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self.host is not None:
             async with self.watch.turn():
+                self.watch.check(self.task_id)  # what is known may have changed while it waited
                 with self.watch.noted(self.task_id):
                     return await self.host.call(0 if debugger_active() else self.timeout_s, call, *args, **kwargs)
         answer = self._here(call_env, call, *args, **kwargs)

@@ -119,7 +119,7 @@ def test_last_result_counts(monkeypatch, capsys):
         found = read_result({"reward": torch.tensor([0.5]), "success": torch.tensor(True), "metrics": metrics})
         assert found == AgentResult(0.5, True, metrics={"a": 1.0, "b": 2.0})
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("the agent's result: the metric 'c' is float inf, not a finite number; it is left out")
+    assert line.endswith("the agent's result: the metric 'c' is float inf, not a finite number; it is excluded")
 
 
 def test_exit_code_matters_only_without_a_result_that_can_be_used():
