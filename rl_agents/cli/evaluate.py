@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import sys
 import time
 import typing
@@ -24,7 +25,7 @@ from rl_agents.errors import InputError
 from rl_agents.inference.hub import find_folder, how_to_get
 from rl_agents.reporting.episode_diagnostics import EpisodeWatch
 from rl_agents.reporting.run_folder import RunFolder, json_safe, restored_settings
-from rl_agents.reporting.statistics import Interval, student_interval, success_interval
+from rl_agents.reporting.statistics import Interval, pass_intervals, student_interval, success_interval
 from rl_agents.trainer.ray_address import describe_session
 
 
@@ -41,7 +42,10 @@ def build_parser() -> Parser:
     )  # fmt: skip
     parser.add_argument("--env", metavar="NAME", help="environment (default: the checkpoint's, else guess_numbers)")
     parser.add_count("--episodes", 128, "episodes per seed")
-    parser.add_count("--seeds", 3, "number of seeds")
+    parser.add_count("--seeds", None, "number of seeds (default: 3, or as many as --samples needs)")
+    parser.add_count(
+        "--samples", None, "also report pass@K (any of K samples solves a task) and pass^K (all do)", metavar="K"
+    )
     parser.add_count("--seed", 0, "the first seed", least=0)
     parser.add_argument(
         "--temperature", type=float, metavar="T", help="sampling temperature (default: the run's eval_temperature)"
@@ -60,6 +64,7 @@ def run(argv: Sequence[str]) -> int:
     # Resolve all before the first one runs, so that a typo in the last one costs no time.
     policies = [(label, evaluation_settings(args, path, keys)) for label, path, keys in chosen_policies(args)]
     refuse_different_tasks(policies, args.split)
+    args.seeds = number_of_seeds(args, policies[0][1])
     resolved = [settings for _, settings in policies]
     lines = [s.lengths for s in resolved if s.lengths]
     if any(settings.num_env_runners for settings in resolved):
@@ -115,6 +120,23 @@ def refuse_different_tasks(policies: Sequence[tuple[str, Settings]], split: str)
                 f"env.{name}" for name, value in settings.env_options.items() if value != given.get(name)
             )
             raise InputError(f"--compare: {first} and {label} have different {split} tasks: set {differ}")
+
+
+def number_of_seeds(args: argparse.Namespace, settings: Settings) -> int:
+    """Return ``--seeds``, by default 3 or as many as give every task ``--samples`` episodes.
+
+    Raises:
+        InputError: the seeds are too few for these.
+    """
+    if not args.samples:
+        return args.seeds or 3
+    tasks = len(task_ids(settings.env, args.split, settings.env_options))
+    of_a_seed = max(1, args.episodes // max(1, tasks))
+    needed = math.ceil(args.samples / of_a_seed)
+    if args.seeds and args.seeds < needed:
+        each = f"a task has only {args.seeds * of_a_seed} samples (--seeds {args.seeds}, --episodes {args.episodes})"
+        raise InputError(f"--samples {args.samples}: {each}; use --seeds {needed}")
+    return args.seeds or max(3, needed)
 
 
 def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, Any]) -> Settings:
@@ -182,16 +204,17 @@ def evaluate(settings: Settings, args: argparse.Namespace, label: str = "") -> d
         "split": args.split,
         "temperature": settings.eval_temperature,
         "engine": engine,
-        **evaluation_report(by_seed),
+        **evaluation_report(by_seed, args.samples),
         "seconds": round(time.monotonic() - started, 2),
     }
 
 
-def evaluation_report(by_seed: Sequence[Sequence[Trajectory]]) -> dict[str, Any]:
+def evaluation_report(by_seed: Sequence[Sequence[Trajectory]], samples: int | None = None) -> dict[str, Any]:
     """Summarize the episodes of every seed.
 
     ``success`` is the mean over the seeds' means with its Student-t interval (variation between repetitions);
-    ``success_over_tasks`` pools all episodes, and its interval is over distinct tasks.
+    ``success_over_tasks`` pools all episodes, and its interval is over distinct tasks; so does `pass_intervals` of
+    ``samples``.
     """
     everything = [t for episodes in by_seed for t in episodes]
     rates = [success_interval(episodes).mean for episodes in by_seed]
@@ -204,6 +227,7 @@ def evaluation_report(by_seed: Sequence[Sequence[Trajectory]]) -> dict[str, Any]
         "seeds": len(by_seed),
         "success": {**student_interval(rates).of_rate().to_dict(), "per_seed": rates},
         "success_over_tasks": over_tasks.to_dict(),
+        **{name: rate.to_dict() for name, rate in (pass_intervals(everything, samples) if samples else {}).items()},
         "return": returns.to_dict(),
         "turns": turns.to_dict(),
         "failed_episodes": sum(t.failed for t in everything),
@@ -216,14 +240,21 @@ def sentence(report: dict[str, Any]) -> str:
     line = f"success {pooled:.3f} over {report['episodes']} episodes of {report['tasks']} tasks"
     if success["low"] < success["high"]:  # several seeds that differ
         line += f"; over {report['seeds']} seeds [{success['low']:.3f}, {success['high']:.3f}]"
+    line += "".join(f"; {name} {Interval(**report[name]):.3f}" for name in pass_names(report))
     if report["failed_episodes"]:
         line += f"; {report['failed_episodes']} episodes that failed in the environment count as not solved"
     return line
 
 
 def table(reports: Mapping[str, dict[str, Any]]) -> str:
-    lines = ["| policy | success [95 % interval] | return | turns |", "|---|---|---|---|"]
+    rates = {"success_over_tasks": "success [95 % interval]"}
+    rates |= {name: name for name in pass_names(next(iter(reports.values())))}
+    lines = [f"| policy | {' | '.join(rates.values())} | return | turns |", f"|---{'|---' * len(rates)}|---|---|"]
     for label, report in reports.items():
         means = f"{report['return']['mean']:.3f} | {report['turns']['mean']:.1f}"
-        lines.append(f"| {label} | {Interval(**report['success_over_tasks']):.3f} | {means} |")
+        lines.append(f"| {label} | {' | '.join(f'{Interval(**report[rate]):.3f}' for rate in rates)} | {means} |")
     return "\n".join(lines)
+
+
+def pass_names(report: Mapping[str, Any]) -> list[str]:
+    return [name for name in report if name.startswith("pass")]

@@ -61,7 +61,7 @@ def wilson_interval(rate: float, trials: float, confidence: float = 0.95) -> Int
     return Interval(rate, low, high, round(trials))
 
 
-def student_quantile(probability: float, degrees: int) -> float:
+def student_quantile(probability: float, degrees: float) -> float:
     """Return a quantile of Student's t distribution."""
     from scipy.special import stdtrit  # half a second; `scipy.stats` takes two
 
@@ -81,12 +81,46 @@ def success_interval(trajectories: Sequence[Trajectory]) -> Interval:
     all episodes of its task share: so K tasks of which all or none are solved count as at most K trials. t is Student's
     97.5 % quantile (Korn and Graubard 1998). With one episode per task, n* = N.
     """
-    episodes = Counter(t.task_id for t in trajectories)
+    return _rate_interval(list(_solved(trajectories).values()))
+
+
+def pass_intervals(trajectories: Sequence[Trajectory], k: int) -> dict[str, Interval]:
+    """Return ``pass@1``, ``pass@k`` (any of k samples solves a task) and ``pass^k`` (all of k do), with intervals.
+
+    Unbiased for a task that c of n episodes solve: 1 - C(n-c, k) / C(n, k) (Chen et al., arXiv 2107.03374) and
+    C(c, k) / C(n, k) (Yao et al., arXiv 2406.12045). Each is the mean over tasks. Its 95 % interval is that of
+    `success_interval` if every task tries m = N / (K·k) times, the number of its separate sets of k samples, and
+    succeeds m times its estimate. N episodes of K tasks; k = 1 in pass@1.
+
+    Args:
+        k: at most the number of episodes of any task.
+    """
+    solved = list(_solved(trajectories).values())
+
+    def over_tasks(k: int, rates: Sequence[float]) -> Interval:
+        tries = len(trajectories) / (len(rates) * k)
+        return _rate_interval([(tries * rate, tries) for rate in rates])
+
+    return {
+        "pass@1": over_tasks(1, [c / n for c, n in solved]),
+        f"pass@{k}": over_tasks(k, [1 - math.comb(n - c, k) / math.comb(n, k) for c, n in solved]),
+        f"pass^{k}": over_tasks(k, [math.comb(c, k) / math.comb(n, k) for c, n in solved]),
+    }
+
+
+def _solved(trajectories: Sequence[Trajectory]) -> dict[str, tuple[int, int]]:
+    """Return (solved episodes, episodes) of every task."""
     solved = Counter(t.task_id for t in trajectories if t.success)
-    count, tasks, rate = len(trajectories), len(episodes), solved.total() / len(trajectories)
-    between = sum((solved[task] - n * rate) ** 2 for task, n in episodes.items()) * tasks / max(1, tasks - 1)
+    return {task: (solved[task], n) for task, n in Counter(t.task_id for t in trajectories).items()}
+
+
+def _rate_interval(solved: Sequence[tuple[float, float]]) -> Interval:
+    """See `success_interval`; ``solved`` has (s_k, n_k) of every task."""
+    count, tasks = sum(n for _, n in solved), len(solved)
+    rate = sum(s for s, _ in solved) / count
+    between = sum((s - n * rate) ** 2 for s, n in solved) * tasks / max(1, tasks - 1)
     binomial = count**2 / max(1, count - 1) * rate * (1 - rate)
-    design = max(1.0, (between + sum(n * n for n in episodes.values()) / count) / (binomial + 1))
+    design = max(1.0, (between + sum(n * n for _, n in solved) / count) / (binomial + 1))
     few = student_quantile(0.975, max(1, count - 1)) / student_quantile(0.975, max(1, tasks - 1))
     return replace(wilson_interval(rate, count / design * few**2), n=tasks)
 

@@ -10,7 +10,15 @@ from coin_agent import CoinAgent, coin_episode
 from rl_agents.algorithms import Settings
 from rl_agents.cli import main
 from rl_agents.cli.doctor import companion_problems, package_problems
-from rl_agents.cli.evaluate import build_parser, evaluation_report, policy_settings, refuse_different_tasks
+from rl_agents.cli.evaluate import (
+    build_parser,
+    evaluation_report,
+    number_of_seeds,
+    policy_settings,
+    refuse_different_tasks,
+    sentence,
+    table,
+)
 from rl_agents.errors import InputError
 
 RUN = Path(__file__).parents[2] / "run.py"
@@ -62,13 +70,14 @@ def test_eval_prints_only_json(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr("rl_agents.cli.evaluate.resolve_settings", lambda settings, notes=None: settings)
     capsys.readouterr()
     for where in (out, checkpoint):
-        assert main(["eval", "--checkpoint", str(where), "--episodes", "50", "--seeds", "4", "--json"]) == 0
+        assert main(["eval", "--checkpoint", str(where), "--episodes", "50", "--samples", "4", "--json"]) == 0
         captured = capsys.readouterr()
         report = json.loads(captured.out)
         assert len(captured.out.splitlines()) == 1 and "a noisy engine" in captured.err
         assert (report["episodes"], report["seeds"], len(report["success"]["per_seed"])) == (200, 4, 4)
         assert report["success"]["low"] <= report["success"]["mean"] <= report["success"]["high"]
-        assert report["success_over_tasks"]["n"] == report["tasks"] == 50
+        assert report["success_over_tasks"]["n"] == report["tasks"] == report["pass^4"]["n"] == 50
+        assert report["pass^4"]["mean"] < report["pass@1"]["mean"] < report["pass@4"]["mean"]
         assert (report["env"], report["split"], report["temperature"]) == ("guess_numbers", "test", 1.0)
 
 
@@ -83,6 +92,42 @@ def test_evaluation_report_against_hand_worked_numbers() -> None:
     assert report["success_over_tasks"]["low"] == pytest.approx(0.2278, abs=1e-4)
     assert report["failed_episodes"] == 1
     assert report["turns"]["mean"] == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "seeds"),
+    [
+        ("", 3), ("--seeds 2", 2), ("--samples 2", 3), ("--samples 8", 8), ("--samples 8 --seeds 9", 9),
+        ("--samples 8 --episodes 30", 3),  # ten tasks three times per seed
+        ("--samples 8 --episodes 29", 4), ("--samples 8 --seeds 4 --episodes 29", 4),
+        ("--samples 8 --seeds 3 --episodes 29", "a task has only 6 samples (--seeds 3, --episodes 29); use --seeds 4"),
+        ("--samples 8 --seeds 2 --episodes 5", "a task has only 2 samples (--seeds 2, --episodes 5); use --seeds 8"),
+        ("--samples 0", "--samples 0: must be at least 1"),
+    ],
+)  # fmt: skip
+def test_seeds_give_every_task_the_samples(monkeypatch, flags: str, seeds: int | str) -> None:
+    monkeypatch.setattr("rl_agents.cli.evaluate.task_ids", lambda *_: [f"task {i}" for i in range(10)])
+
+    def chosen() -> int:
+        return number_of_seeds(build_parser().parse(["--episodes", "10", *flags.split()]), Settings())
+
+    if isinstance(seeds, int):
+        assert chosen() == seeds
+    else:
+        with pytest.raises(InputError, match=re.escape(seeds)):
+            chosen()
+
+
+def test_pass_at_k_is_in_the_sentence_and_the_table() -> None:
+    """Three tasks; 2, 1 and 0 of 2 samples solve them."""
+    report = evaluation_report([[coin_episode(i < wins, member=i) for i in range(3)] for wins in (2, 1)], 2)
+    assert [report[name]["mean"] for name in ("pass@1", "pass@2", "pass^2")] == pytest.approx([1 / 2, 2 / 3, 1 / 3])
+    assert report["pass@2"]["n"] == 3
+    assert "; pass@1 0.500 [" in sentence(report) and "; pass^2 0.333 [" in sentence(report)
+    head, rule, row = table({"mine": report}).splitlines()
+    assert head == "| policy | success [95 % interval] | pass@1 | pass@2 | pass^2 | return | turns |"
+    assert head.count("|") == rule.count("|") == row.count("|") and "| 0.667 [" in row
+    assert "pass" not in sentence(evaluation_report([[coin_episode(True)]]))
 
 
 def test_eval_with_one_seed_has_no_interval_over_seeds() -> None:

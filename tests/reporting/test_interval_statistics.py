@@ -1,6 +1,7 @@
 """Intervals against tables and published examples."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from rl_agents.reporting.episode_diagnostics import EpisodeWatch
 from rl_agents.reporting.statistics import (
     Interval,
     evaluation_metrics,
+    pass_intervals,
     rose,
     student_interval,
     student_quantile,
@@ -107,6 +109,57 @@ def test_coverage(tasks: int, times: int, alike: float) -> None:
         interval = success_interval(played(solved.tolist(), times))
         covered += interval.low <= 0.3 <= interval.high
     assert covered / 400 >= 0.93
+
+
+@pytest.mark.parametrize(
+    ("solved", "n", "k", "one", "any_of_k", "all_of_k"),
+    [  # C(5,2) = 10: a task of 2 in 5 has 1 - C(3,2)/10 = 0.7 and C(2,2)/10 = 0.1, one of 4 in 5 has 1 and 6/10
+        ([2, 4, 0], 5, 2, 0.4, 1.7 / 3, 0.7 / 3),
+        ([2, 4, 0], 5, 1, 0.4, 0.4, 0.4),
+        ([2, 4, 5], 5, 5, 11 / 15, 1.0, 1 / 3),  # all samples: any, all
+        ([0, 0], 4, 3, 0.0, 0.0, 0.0),
+        ([4, 4], 4, 3, 1.0, 1.0, 1.0),
+        ([1000], 2000, 1000, 0.5, 1.0, 0.0),  # the binomials have 600 digits
+    ],
+)
+def test_pass_at_k_by_hand(solved: list[int], n: int, k: int, one: float, any_of_k: float, all_of_k: float) -> None:
+    found = pass_intervals(played(solved, n), k)
+    expected = {"pass@1": one, f"pass@{k}": any_of_k, f"pass^{k}": all_of_k}
+    assert {name: rate.mean for name, rate in found.items()} == pytest.approx(expected)
+    for rate in found.values():
+        assert rate.n == len(solved) and 0 <= rate.low <= rate.mean <= rate.high <= 1
+        assert rate.high - rate.low > 0, "a few tasks that agree say little about others"
+
+
+def test_pass_at_1_is_success_over_tasks_unless_tasks_differ_in_episodes() -> None:
+    episodes = played([8, 8, 4, 1, 1, 1, 0], 8)
+    one, mine = pass_intervals(episodes, 3)["pass@1"], success_interval(episodes)
+    assert (one.mean, one.low, one.high, one.n) == pytest.approx((mine.mean, mine.low, mine.high, mine.n))
+    uneven = [*played([1], 1), *(Trajectory("other", 0, 0, 0) for _ in range(3))]
+    assert pass_intervals(uneven, 1)["pass@1"].mean == 0.5 and success_interval(uneven).mean == 0.25
+
+
+def test_the_estimators_are_unbiased() -> None:
+    """The mean over all outcomes of 5 samples of a task that each solves with probability 0.3."""
+    p, n, k, means = 0.3, 5, 3, {"pass@3": 0.0, "pass^3": 0.0}
+    for c in range(n + 1):
+        weight = math.comb(n, c) * p**c * (1 - p) ** (n - c)
+        found = pass_intervals(played([c], n), k)
+        means = {name: mean + weight * found[name].mean for name, mean in means.items()}
+    assert means == pytest.approx({"pass@3": 1 - (1 - p) ** k, "pass^3": p**k})
+
+
+@pytest.mark.parametrize(("tasks", "alike"), [(7, 0.5), (20, 0.5), (60, 2), (128, 10)])
+def test_coverage_of_pass_at_k(tasks: int, alike: float) -> None:
+    """Success rates from Beta(0.4 · alike, 0.6 · alike), whose moments give pass@4 and pass^4; 8 samples per task."""
+    a, b, covered = 0.4 * alike, 0.6 * alike, Counter[str]()
+    true = {"pass@4": 1 - math.prod((b + i) / (alike + i) for i in range(4)),
+            "pass^4": math.prod((a + i) / (alike + i) for i in range(4))}  # fmt: skip
+    rng = np.random.default_rng(5)
+    for _ in range(300):
+        found = pass_intervals(played(rng.binomial(8, rng.beta(a, b, size=tasks)).tolist(), 8), 4)
+        covered.update(name for name, rate in true.items() if found[name].low <= rate <= found[name].high)
+    assert min(covered.values()) / 300 >= 0.93, covered
 
 
 @pytest.mark.parametrize(
