@@ -69,6 +69,8 @@ def run(argv: Sequence[str]) -> int:
     lines = [s.lengths for s in resolved if s.lengths]
     if any(settings.num_env_runners for settings in resolved):
         lines.insert(0, describe_session())
+    if args.samples and not all(settings.eval_temperature for settings in resolved):
+        lines.append("temperature 0: the samples of a task are usually the same, so --samples says nothing more")
     for line in dict.fromkeys(lines):
         print(f"[rl_agents] {line}", file=sys.stderr)
     reports = {}

@@ -79,6 +79,9 @@ def test_eval_prints_only_json(tmp_path, monkeypatch, capsys) -> None:
         assert report["success_over_tasks"]["n"] == report["tasks"] == report["pass^4"]["n"] == 50
         assert report["pass^4"]["mean"] < report["pass@1"]["mean"] < report["pass@4"]["mean"]
         assert (report["env"], report["split"], report["temperature"]) == ("guess_numbers", "test", 1.0)
+        assert "--samples says nothing more" not in captured.err
+    assert main(["eval", "--checkpoint", str(out), "--samples", "2", "--temperature", "0", "--json"]) == 0
+    assert "temperature 0: the samples of a task are usually the same" in capsys.readouterr().err
 
 
 def test_evaluation_report_against_hand_worked_numbers() -> None:
