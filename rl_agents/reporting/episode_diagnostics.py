@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from rl_agents.advantages import ROUNDING, tolerance
 from rl_agents.config import Settings
 from rl_agents.data.failures import FailedEpisodes
 from rl_agents.data.trajectory import Trajectory
@@ -22,7 +25,7 @@ NEWS = 0.25
 
 #: Why most groups agree, at a success rate of at most 0.2, at most 0.8, and above.
 TASKS_ARE = (
-    "few tasks are ever solved: choose easier tasks, imitate first, raise group_size, or scale up rewards below 0.01",
+    "few tasks are ever solved: choose easier tasks, imitate first, or raise group_size",
     "tasks are too easy or too hard: raise group_size, choose other tasks, or set dynamic_sampling where it exists",
     "most tasks are solved: harder tasks, or stop",
 )
@@ -70,8 +73,7 @@ CAUTIONS = (
         lambda _, record: (
             0.0 if "search/sampled_steps" in record else float(record.get("rollout/zero_advantage_share") or 0.0)
         ),
-        "have no advantage, because all that they are compared with got the same return, and give no gradient: "
-        "{tasks_are}",
+        "have no advantage, because all that they are compared with got the same return, and give no gradient: {why}",
     ),
 )  # fmt: skip
 
@@ -143,8 +145,8 @@ class EpisodeWatch:
             if caution.name == "response" and "max_response_tokens" in self.settings.explicit:
                 share = _cut(played, invalid_only=True)
             if self._is_news(caution.name, share, MOST):
-                tasks_are = TASKS_ARE[(solved > 0.2) + (solved > 0.8)]
-                text = caution.text.format(**self.settings.to_dict(), imitate=imitate, tasks_are=tasks_are)
+                why = _close_returns(played) or TASKS_ARE[(solved > 0.2) + (solved > 0.8)]
+                text = caution.text.format(**self.settings.to_dict(), imitate=imitate, why=why)
                 lines.append(f"{share:.0%} of the episodes {text}")
         return lines + self._effective(float(record.get("rollout_corr/ess", 1.0)))
 
@@ -169,6 +171,19 @@ class EpisodeWatch:
             return False
         self._told[name] = share
         return True
+
+
+def _close_returns(episodes: Sequence[Trajectory]) -> str:
+    """Return an advice if the returns of most groups that count as equal differ by more than rounding; else nothing."""
+    returns, groups = (np.array([getattr(t, name) for t in episodes]) for name in ("episode_return", "group_id"))
+    alone = np.unique(groups).size == groups.size  # compared with the whole batch
+    spreads = [float(np.ptp(returns[alone | (groups == group)])) for group in np.unique(groups)]
+    least, noise, span = tolerance(returns), ROUNDING * float(np.abs(returns).max()), float(np.ptp(returns))
+    if 2 * sum(noise < spread <= least for spread in spreads) <= sum(spread <= least for spread in spreads):
+        return ""
+    wide = f"bound its extreme values, as all returns span {span:.3g}"
+    advice = wide if span > 1 else "multiply the reward, so that its range is about 1"
+    return f"most returns differ, but by at most {least:.1g}, which counts as equal: {advice} (docs/algorithms/grpo.md)"
 
 
 def _share(flags: Any) -> float:

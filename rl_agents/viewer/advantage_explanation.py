@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rl_agents.advantages import FloatArray, grpo, leave_one_out, rloo, step_gae
+from rl_agents.advantages import FloatArray, grpo, leave_one_out, rloo, step_gae, tolerance
 
 #: Tolerance for a different order and precision of the computation.
 TOLERANCE = 2e-3
@@ -37,6 +37,16 @@ GROUP_FORMULAS: tuple[tuple[str, str, Formula], ...] = (
     ("leave one out", "R − mean of the others", lambda r: rloo(r, [0] * len(r))),
     ("leave one out", "(R − mean of the others) / their deviation", lambda r: leave_one_out(r, [0] * len(r))),
 )  # fmt: skip
+
+
+def equal_returns(units: Sequence[Unit], batch: Sequence[float]) -> dict[str, Any] | None:
+    """Explain advantages of 0 by returns that differ, but count as equal in ``batch``, whose returns it holds."""
+    totals = [unit.total for unit in units]
+    least = tolerance(np.array(batch))
+    if any(unit.advantage for unit in units) or not 0 < max(totals) - min(totals) <= least:
+        return None
+    words = f"0, because returns that differ by at most {least:.1g} count as equal in this batch"
+    return {"kind": "equal", "formula": words, "result": 0.0, "divisor": None, **group_figures(totals)}
 
 
 def from_group(units: Sequence[Unit], name: str) -> dict[str, Any] | None:

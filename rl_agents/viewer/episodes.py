@@ -10,7 +10,7 @@ from rl_agents.algorithms.vspo import smoothing_weight
 from rl_agents.store.reader import PoolReader, Stored, Where
 from rl_agents.store.records import Outcome, Session
 from rl_agents.store.schema import load_text
-from rl_agents.viewer.advantage_explanation import Unit, from_values, from_weighted_group, group_figures
+from rl_agents.viewer.advantage_explanation import Unit, equal_returns, from_values, from_weighted_group, group_figures
 from rl_agents.viewer.groups import members_of, session_row
 from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.step_values import Worth, split_thoughts, worth_of
@@ -172,9 +172,12 @@ def explain(
 ) -> None:  # fmt: skip
     """Set ``why`` of each step to the explanation of its advantage, if there is one."""
     name, factors = stored.session.id, draw_factors(settings)
+    query = "SELECT sum(reward) FROM current_batches JOIN outcomes USING (session) WHERE iteration = ? GROUP BY session"
+    silent = not any(step["advantage"] for step in steps)
+    batch = [total for (total,) in reader.rows(query, stored.learned_in)] if silent else []
     for step in steps:
         units = [_unit(member, worth.get(member.session.id, {}), step["ordinal"]) for member in members]
-        if found := from_weighted_group(units, name, factors):
+        if found := equal_returns(units, batch) or from_weighted_group(units, name, factors):
             step["why"] = {"by": "group", **found}
     if all("why" in step for step in steps) or any(step["value"] is None for step in steps):
         return

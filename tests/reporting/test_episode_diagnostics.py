@@ -99,6 +99,26 @@ def test_failed_episodes_count_as_not_solved() -> None:
     assert any("too easy or too hard" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("returns", "advice"),
+    [
+        ([[0, 1e-5], [0, 2e-5], [0, 0]], "most returns differ, but by at most 0.0001, which counts as equal: multiply"),
+        ([[0], [1e-5], [3e-5], [0]], "most returns differ, but by at most 0.0001, which counts as equal: multiply"),
+        ([[0, 0.01], [0, 0.01], [0, 200]], "by at most 0.02, which counts as equal: bound its extreme values, as all"),
+        ([[0.3, 0.1 + 0.2], [0, 0], [0, 1e-5]], "ever solved: choose easier"),  # rounding is no difference
+        ([[0, 0], [0, 0], [0, 1]], "ever solved: choose easier"),
+    ],
+)
+def test_returns_that_count_as_equal_are_told_from_equal_ones(returns: list[list[float]], advice: str) -> None:
+    played = [
+        replace(episode(), group_id=group, steps=[replace(episode().steps[0], reward=value)])
+        for group, values in enumerate(returns)
+        for value in values
+    ]
+    (line,) = EpisodeWatch(Settings()).after_training(played, {"rollout/zero_advantage_share": 0.9})
+    assert advice in line
+
+
 def test_a_search_is_not_told_to_use_larger_groups() -> None:
     record = {"rollout/zero_advantage_share": 0.9, "search/sampled_steps": 160.0}
     assert EpisodeWatch(Settings()).after_training([episode()], record) == []

@@ -1,12 +1,13 @@
 """How the page explains a method's treatment of an episode; numbers worked by hand."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from viewer import made_run
 from viewer.made_run import write_run
 
-from rl_agents.store.records import Credit, Event, session_records
+from rl_agents.store.records import Batch, Credit, Event, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.viewer.answers import answer
 from rl_agents.viewer.runs import find_runs
@@ -43,3 +44,21 @@ def test_the_stages_of_prs(tmp_path, form, needs):
     mark = ask(folder, session="i0.g0.m1")["marks"]["prs"]
     assert [stage["needs"] for stage in mark["stages"]] == needs and (mark["form"], mark["paid"]) == (form, 0.5)
     assert mark["stages"][0]["value"] == 1.0 and mark["stages"][-1]["value"] is None
+
+
+def test_returns_that_count_as_equal_beside_the_others_of_their_batch(tmp_path):
+    """0 and 0.01 in an iteration with returns up to 200: the tolerance is 0.02."""
+    folder = write_run(tmp_path / "run", iterations=0)
+    totals = [[0.0, 0.01], [0.0, 200.0]]
+    with PoolWriter(folder / "pool.sqlite") as pool:
+        pool.add(Event("run", 0))
+        for group, members in enumerate(totals):
+            for member, total in enumerate(members):
+                played = made_run.episode(0, group, member)
+                played.steps[-1] = replace(played.steps[-1], reward=total)
+                name, advantage = f"i0.g{group}.m{member}", (2 * member - 1) * 0.7071 * group
+                pool.add(*session_records(played, name, iteration=0, env="made"), Batch(0, 0, 2 * group + member, name))
+                pool.add(*(Credit(0, 0, name, ordinal, advantage) for ordinal in range(len(played.steps))))
+    why = ask(folder, session="i0.g0.m1")["steps"][0]["why"]
+    assert (why["kind"], why["result"]) == ("equal", 0.0) and "at most 0.02 count as equal" in why["formula"]
+    assert ask(folder, session="i0.g1.m1")["steps"][0]["why"]["kind"] == "standardized"

@@ -28,7 +28,7 @@
     const sum = `${V.num(data.return)} \u2212 ${signedTerm(w.mean)}`;
     const times = w.factor ? ` \u00b7 ${V.num(w.factor)}` : "";
     const spelled =
-      w.kind === "leave one out"
+      w.kind === "leave one out" || w.kind === "equal"
         ? null
         : el.p(
             { class: "sum" },
