@@ -34,6 +34,11 @@ RenderWindow = Callable[[str, History, str], str]
 
 # A placeholder for an assistant's answer, to find the text around it. No spaces, since templates may trim.
 SENTINEL = "rl-agents-assistant-turn"
+WRITES_NO_TOOLS = (
+    "the chat template omits the tool definitions: add them to the model folder's chat_template.jinja, as the "
+    "templates of Qwen2.5 do ({% if tools %} ... {% endif %})"
+)
+WORDS_ONLY = "its words are those of an environment without tools: use a pretrained model (docs/reference/models.md)"
 CACHED_TURNS = 1024
 #: Fewer, since chats may be long; the members of a group use theirs at the same time.
 CACHED_CHATS = 128
@@ -236,10 +241,8 @@ class ChatTemplate:
             text = self._render(messages, generate=True, tools=tools)
         if tools and not self._renders_tools:
             if text == self._render(messages, generate=True):
-                raise InputError(
-                    f"{self.name}: the chat template omits the tool definitions: add them to the model folder's "
-                    "chat_template.jinja, as the templates of Qwen2.5 do ({% if tools %} ... {% endif %})"
-                )
+                small = "model=WordLevel(" in str(getattr(self.tokenizer, "backend_tokenizer", ""))
+                raise InputError(f"{self.name}: {WORDS_ONLY if small else WRITES_NO_TOOLS}")
             if not self.parser.tool_parser:
                 raise InputError(refusal(self.name))
             self._renders_tools = True

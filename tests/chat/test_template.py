@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.chat.template import ChatOptions, ChatTemplate, Dialogue, load_tokenizer, make_context
+from rl_agents.envs.small_model import word_tokenizer
 from rl_agents.errors import InputError
 
 STYLES = {"qwen": qwen, "llama": llama}
@@ -137,6 +138,17 @@ def test_an_answer_may_follow_a_message_directly() -> None:
     )
     template = ChatTemplate(byte_level(["</s>"], "</s>", form + "{% endif %}{% endfor %}"))
     assert template.decode(template.opening("go")) == "[INST] go [/INST]"
+
+
+def test_a_template_without_tools_is_told_from_a_model_that_knows_none():
+    asked, tools = [{"role": "user", "content": "go"}], [{"type": "function", "function": {"name": "f"}}]
+    small = word_tokenizer(["go"], ["think"], 64)
+    for tokenizer, advice in (
+        (qwen(), "add them to the model folder's chat_templ"),
+        (small, "without tools: use a pretrained model"),
+    ):
+        with pytest.raises(InputError, match=advice):
+            ChatTemplate(tokenizer).chat_ids(asked, tools)
 
 
 def test_unusable_tokenizers_are_input_errors_that_name_the_folder(tmp_path):

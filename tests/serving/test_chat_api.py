@@ -166,7 +166,7 @@ def test_tools_that_the_template_leaves_out_are_refused(tmp_path: Path) -> None:
     (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
     server = Server(folder, **RUN)
     status, code, message = problem(server.chat(tools=[TOOL]))
-    assert (status, code) == (400, "chat_template") and "omits the tool definitions" in message
+    assert (status, code) == (400, "chat_template") and "words are those of an environment without tools" in message
     server.close()
 
 
