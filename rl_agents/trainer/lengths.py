@@ -42,6 +42,8 @@ TIMEOUT_S = 20.0
 HEADROOM, WINDOW_HEADROOM = 1.15, 1.5
 #: Assumed tokens of an observation if no demonstrator can act.
 UNSEEN_OBSERVATION = 512
+#: An action that no environment asks for.
+MADE_UP = "hm"
 #: Words of a thought in the second tokenization.
 THOUGHT = 256
 #: A limit above all prompts.
@@ -60,6 +62,7 @@ class Dialogues:
         turns_read: number of responses in the context, including the one being written.
         shown: whether tasks were run; otherwise observations are assumed to be as long as the first prompt, and at
             least `UNSEEN_OBSERVATION`.
+        made_up: they were run with `MADE_UP`, which the environment takes.
         tried: the same for the calls that an agent made in episodes that were tried and that it ended itself.
     """
 
@@ -70,6 +73,7 @@ class Dialogues:
     base: int
     turns_read: float
     shown: bool
+    made_up: bool = False
     tried: Dialogues | None = None
 
     def need(self, response: int) -> int:
@@ -122,7 +126,8 @@ async def _readings(
         for number, task in enumerate(_sample(settings)):
             ways: list[Choose] = [lambda turn, observation, info: None]
             if played and number < PLAYED_TASKS:
-                ways = [_demonstrated(settings, task), _explored(settings, task)]
+                ways = [_demonstrated(settings, task), _explored(settings, task, env)]
+                ways += [] if agent else [_garbled(GARBLED_TURNS)]
             try:
                 guard = pool.guard(env, task, 0, timeout_s)
                 read.append(await _read(player, env, guard, ways, grows))
@@ -151,20 +156,22 @@ class _Reading:
         sizes: tokens without the responses that a growing dialogue keeps.
         repeated: maximum number of responses that a window's prompt repeats.
         valid: share of valid actions.
+        made_up: its actions were `MADE_UP`.
     """
 
     sizes: list[int]
     repeated: float = 0.0
     valid: float = 0.0
+    made_up: bool = False
 
 
 async def _read(player: Player, env: TextEnv, guard: EnvGuard, ways: Sequence[Choose], grows: bool) -> _Reading:
-    """Measure a task with the first of ``ways`` whose actions are mostly valid."""
+    """Measure a task with the first of ``ways`` whose actions are mostly valid; the third one makes them up."""
     reading = _Reading([])
     for choose in ways:
         reading = await _play(player, env, guard, choose, grows)
         if reading.valid > 0.5:
-            return reading
+            return replace(reading, made_up=choose in ways[2:])
     return replace(reading, sizes=reading.sizes[:1], repeated=0.0)
 
 
@@ -205,13 +212,13 @@ def _demonstrated(settings: Settings, task: str) -> Choose:
     return lambda turn, observation, info: actions[turn] if turn < len(actions) else None
 
 
-def _explored(settings: Settings, task: str) -> Choose:
-    """Choose random actions if the environment lists them, in a format that it accepts."""
-    rng, form = random.Random(f"lengths/{task}"), 0
+def _explored(settings: Settings, task: str, env: Any) -> Choose:
+    """Choose random actions if the environment draws or lists them, in a format that it accepts."""
+    rng, form, draw = random.Random(f"lengths/{task}"), 0, getattr(env, "random_action", lambda rng: None)
 
     def choose(turn: int, observation: str, info: Mapping[str, Any]) -> str | None:
         nonlocal form
-        listed = info.get("admissible_actions")
+        listed = info.get("admissible_actions") if (drawn := draw(rng)) is None else [drawn]
         if not isinstance(listed, Sequence) or not listed or turn >= min(settings.max_turns, EXPLORED_TURNS):
             return None
         form = (form + 1) % len(FORMS) if turn and info.get("valid") is False else form
@@ -223,8 +230,8 @@ def _explored(settings: Settings, task: str) -> Choose:
 
 
 def _garbled(turns: int | None) -> Choose:
-    """Choose invalid actions, to an agent's end if None: error messages may be longer than ordinary observations."""
-    return lambda turn, observation, info: "hm" if turns is None or turn < turns else None
+    """Choose `MADE_UP`, to an agent's end if None: messages of errors may be longer than ordinary observations."""
+    return lambda turn, observation, info: MADE_UP if turns is None or turn < turns else None
 
 
 def _summary(settings: Settings, turns: int, read: Sequence[_Reading], garbled: Sequence[_Reading]) -> Dialogues:
@@ -251,6 +258,7 @@ def _summary(settings: Settings, turns: int, read: Sequence[_Reading], garbled: 
         base=math.ceil(base * (HEADROOM if window is None else WINDOW_HEADROOM)),
         turns_read=1 + round(repeated, 1),
         shown=shown or not further,
+        made_up=[reading.made_up for reading in read if len(reading.sizes) > 1][:1] == [True],
     )
 
 
@@ -364,7 +372,10 @@ def _said(settings: Settings, found: Dialogues, open_keys: Sequence[str], limit:
     if not open_keys:
         return text
     turns = f"{found.turns} turn{'s' if found.turns > 1 else ''}"
-    text += f", {need} for {turns}" + ("" if found.shown else " (length of observations unknown, assumed)")
+    text += f", {need} for {turns}"
+    if not found.shown or found.made_up:
+        unseen = f"observations taken as {max(found.longest, UNSEEN_OBSERVATION)} tokens each, as no player acts here"
+        text += f" ({f'observations after {MADE_UP!r}' if found.shown else unseen}; set max_model_len for others)"
     agent = env_spec(settings.env).borrows
     if agent and found.turns < settings.max_turns:
         text += f", the calls of agents that were tried (set max_turns={found.turns} if yours never make more)"

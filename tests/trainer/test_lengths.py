@@ -259,3 +259,44 @@ def test_lengths_of_agents_come_from_episodes_that_were_played(tmp_path: Path, m
     assert told.max_model_len == narrow.max_model_len and "max_turns" not in told.lengths
     short = resolved(save_chat_model(tmp_path / "short", max_position_embeddings=512), **keys)
     assert 0 < short.max_response_tokens < 60, "nine answers fit"
+
+
+COLORS = """
+import gymnasium
+from gymnasium.spaces import Discrete, Text
+class Colors(gymnasium.Env):
+    observation_space = action_space = Text(99)
+    def reset(self, *, seed=None, options=None):
+        return "go", {}
+    def step(self, action):
+        return "red", 0.0, False, False, {"success": False, "valid": self.takes(action)}
+    def takes(self, action):
+        return True
+class Strict(Colors):
+    def takes(self, action):
+        return action == "blue"
+class Numbered(Colors):
+    action_space = Discrete(3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("env", "note", "longest"),
+    [
+        ("Colors", " (observations after 'hm'; set max_model_len for others)", 40),
+        ("Numbered", "", 80),
+        (
+            "Strict",
+            " (observations taken as 512 tokens each, as no player acts here; set max_model_len for others)",
+            700,
+        ),
+    ],
+)
+def test_observations_of_an_environment_without_player(tmp_path, monkeypatch, env: str, note: str, longest: int):
+    (tmp_path / "colors_env.py").write_text(COLORS)
+    monkeypatch.chdir(tmp_path)
+    keys = {"env": f"gymnasium:colors_env:{env}", "max_turns": 10, "env_blocking": "inline"}
+    said = resolved(save_chat_model(tmp_path / "model"), **keys)
+    assert f" for 10 turns{note};" in said.lengths
+    per_turn = said.max_model_len / 10 - said.max_response_tokens
+    assert longest / 2 < per_turn <= longest
