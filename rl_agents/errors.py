@@ -184,9 +184,12 @@ def similar(name: str, valid: Iterable[str], otherwise: str = "", cutoff: float 
 
 
 def similar_file(path: Path) -> str:
-    """Return a hint that names what is like ``path`` in its folder; empty if nothing is."""
-    there = path.parent.iterdir() if path.parent.is_dir() else ()
-    return similar(path.name, (entry.name for entry in there))
+    """Return a hint that names what is like ``path``, or its first missing folder; files of its suffix come first."""
+    folder = next((parent for parent in path.parents if parent.is_dir()), path)
+    wanted, there = path.relative_to(folder).parts[0], [entry.name for entry in folder.glob("*")]
+    alike = {Path(name).stem: name for name in there if Path(name).suffix == Path(wanted).suffix}
+    near = alike.get(closest(Path(wanted).stem, alike)) or closest(wanted, {*there} - {*alike.values()})
+    return f"did you mean '{near}'?" if near else ""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

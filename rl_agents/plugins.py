@@ -149,11 +149,13 @@ def own_module(module: str, wanted: str) -> Any:
     try:
         home = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != module.partition(".")[0]:
+        if not f"{module}.".startswith(f"{error.name}."):
             job = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ and "; a .gitignore may exclude it from the job's folder"
             place = f"{module}{place_of(error, (__file__,))}"
             raise InputError(f"{wanted}: {place} needs {error.name}, which is not installed{job or ''}") from error
-        near = similar_file(Path(folder, f"{module}.py"))
+        if name.endswith(".py"):
+            raise InputError(f"{wanted}: no such file; {similar_file(Path(name))}".rstrip("; ")) from error
+        near = similar_file(Path(folder, f"{module.replace('.', '/')}.py"))
         raise InputError(
             f"{wanted}: there is no module {module} in {folder} or among the installed ones; {near and near + ' Else '}"
             f"run from the folder that contains {module.partition('.')[0]}.py, or add it to PYTHONPATH"

@@ -444,3 +444,25 @@ def test_a_sweep_whose_trials_have_actors(ray_session: None, folder: Path, begin
     saved = [yaml.safe_load(path.read_text()) for path in (folder / "sweep" / "trials").glob("*/config.yaml")]
     assert sorted(run["own_median_weight"] for run in saved) == [0.25, 0.5]
     assert all((run["algo"], run["num_learners"]) == ("own-median", 1) for run in saved)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("games/shpo.py", "/games/shpo.py: no such file; did you mean 'shop.py'?"),
+        ("gmaes/shop.py", "gmaes/shop.py: no such file; did you mean 'games'?"),
+        ("games/xyzzy.py", "games/xyzzy.py: no such file"),
+        ("games/deep/shop.py", "games/deep/shop.py: no such file"),
+        ("games.shpo", "did you mean 'shop.py'? Else run from the folder that contains games.py"),
+        ("shpo", "there is no module shpo in {folder} or among the installed ones; run from"),
+    ],
+)
+def test_the_nearest_file_of_its_own_folder_is_named(folder: Path, capsys, wanted: str, message: str) -> None:
+    """A suffix says nothing: setup.py is no misspelled shpo.py."""
+    (folder / "games").mkdir()
+    for name in ("setup.py", "games/shop.py", "games/shop.md", "games/setup.py"):
+        (folder / name).write_text("")
+    assert main(["list", "--import", wanted]) == 2
+    error = capsys.readouterr().err.strip()
+    ends = message.format(folder=folder)
+    assert error.endswith(ends) if "xyzzy" in wanted or "deep" in wanted else ends in error

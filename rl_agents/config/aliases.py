@@ -143,12 +143,15 @@ def todays_value(name: str, value: Any) -> Any:
 
 
 def unknown_key(name: str, valid: Iterable[str]) -> InputError:
-    """Build the error for an unknown key: the keys that replace another library's name, else the nearest one."""
+    """Build the error for an unknown key: what replaces another library's name, the nearest, or those with its word."""
     from rapidfuzz.distance import OSA
 
     near = name if name in HINTS else closest(name, {"env.KEY", *valid, *ALIASES, *RENAMED, *HINTS})
     if near in HINTS:
         return InputError(f"unknown key '{name}': set {HINTS[near]} instead")
-    hint = f"did you mean '{RENAMED.get(near, near)}'?" if near else "`run.py list --keys` shows all."
+    word = closest(name, {word for known in valid for word in known.split("_") if len(word) > 2}, cutoff=1)
+    keys = [known for known in sorted(valid) if word in known.split("_")]
+    others = f"did you mean {' or '.join(keys)}?" if keys else "`run.py list --keys` shows all."
+    hint = f"did you mean '{RENAMED.get(near, near)}'?" if near else others
     own = "" if near and OSA.distance(name.lower(), near) < 4 else f" A key of the environment is env.{name}"
     return InputError(f"unknown key '{name}': {hint}{own}")

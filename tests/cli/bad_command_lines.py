@@ -76,6 +76,8 @@ pivot profile --traces t --model m --set group_size=3 => --set group_size=3: wri
 pivot profile --traces t --model m --set algo=grpo => --set algo=grpo: pivot profile sets it itself
 tune s.yaml --set output=o => --set output=o: write --output o
 --set learning_rte=1e-4 => unknown key 'learning_rte': did you mean 'learning_rate'?
+--set aplha=3 => unknown key 'aplha': did you mean hgpo_alpha or lora_alpha or score_alpha or vspo_alpha? A key of the
+--set lora_aplha=3 => unknown key 'lora_aplha': did you mean 'lora_alpha'?
 --set lerning_rate=1e-4 => unknown key 'lerning_rate': did you mean 'learning_rate'?
 --set Learning_Rate=1 => unknown key 'Learning_Rate': did you mean 'learning_rate'?
 --set kl_coeff=1 => unknown key 'kl_coeff': did you mean 'kl_coef'?
