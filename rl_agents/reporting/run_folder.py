@@ -24,9 +24,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.algorithms import ALGORITHMS, Settings, readers
 from rl_agents.config.loading import load_config, yaml_text
-from rl_agents.config.options import keys_of
+from rl_agents.config.options import keys_of, unmet
 from rl_agents.config.settings import KEYS
 from rl_agents.durable import read_json, replace_text
 from rl_agents.envs.base import ENVIRONMENTS
@@ -40,7 +40,7 @@ Record = dict[str, Any]
 #: Keys that cannot change when a run is resumed, and why.
 FIXED = {
     "algo": "", "env": "", "seed": "",
-    "lora_rank": ": it is the rank of the trained adapters",
+    "lora_rank": ": it decides which weights are trained: adapters of that rank, or with 0 all",
     "lora_alpha": ": it scales what the adapters have learned",
     "optimizer": ": the saved moments are those of this optimizer",
     **dict.fromkeys(("state_key", "state_scope", "score_rate"), ": it decides what is counted"),
@@ -246,9 +246,12 @@ def restored_settings(config_file: Path) -> Settings:
 
 
 def check_fixed(source: str, before: Settings, now: Settings) -> None:
-    """Raise `InputError` if a key that a checkpoint fixes has changed."""
+    """Raise `InputError` if a key that a checkpoint fixes, because it has an effect there, has changed."""
+    own = ALGORITHMS[before.algo].reads
     for name, reason in FIXED.items():
-        if name in KEYS and (old := getattr(before, name)) != (new := getattr(now, name)):
+        if name not in KEYS or unmet(KEYS[name].needs, before) or (readers(name) and name not in own):
+            continue
+        if (old := getattr(before, name)) != (new := getattr(now, name)):
             raise InputError(f"{source}: that run has {name}={old}, not {new}{reason}")
 
 

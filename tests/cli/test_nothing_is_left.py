@@ -138,6 +138,7 @@ def test_bad_input_leaves_a_resumed_run_its_keys(place: Path, capsys: pytest.Cap
     keys = (place / "new/out/config.yaml").read_text()
     for changed, words in (
         ("lora_rank=2", "that run has lora_rank=0, not 2"),
+        ("lora_alpha=2", "key 'lora_alpha' has no effect without lora_rank"),
         ("env.kwargs={at: step, after: 0}", "the step has no data"),
     ):
         assert main(argv(f"--resume new/out --iterations 3 --set {changed}")) == 2

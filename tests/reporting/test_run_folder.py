@@ -2,13 +2,14 @@
 
 import json
 import math
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
-from rl_agents.reporting.run_folder import RunFolder, json_safe
+from rl_agents.reporting.run_folder import RunFolder, check_fixed, json_safe
 
 
 @pytest.fixture
@@ -87,3 +88,20 @@ def test_what_a_run_was_made_with_and_what_it_goes_on_with(folder: RunFolder, mo
     monkeypatch.setattr("rl_agents.installation.__version__", "9.9")
     folder.save_settings(Settings())
     assert [(b["from_iteration"], b["version"]) for b in folder.read_builds()] == [(0, first["version"]), (3, "9.9")]
+
+
+@pytest.mark.parametrize(
+    ("keys", "changed", "refused"),
+    [
+        ({}, {"lora_alpha": 64.0}, ""),  # without effect: resolving refuses it
+        ({}, {"lora_rank": 4}, "lora_rank=0, not 4: it decides which weights are trained: adapters of that rank, or"),
+        ({"lora_rank": 2}, {"lora_alpha": 64.0}, "lora_alpha=16.0, not 64.0: it scales what the adapters have learned"),
+        ({}, {"state_key": "observation"}, ""),
+        ({"algo": "gigpo"}, {"state_scope": "task"}, ""),
+        ({"algo": "chain-gae"}, {"state_key": "observation"}, "that run has state_key=anchor, not observation"),
+    ],
+)
+def test_a_key_is_fixed_where_it_has_an_effect(keys: dict, changed: dict, refused: str) -> None:
+    before, now = Settings.from_dict(keys), Settings.from_dict({**keys, **changed})
+    with pytest.raises(InputError, match=refused) if refused else nullcontext():
+        check_fixed("R", before, now)
