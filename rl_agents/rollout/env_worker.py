@@ -129,7 +129,7 @@ class CallNote:
     Attributes:
         left: the task in whose environment the predecessor with the same file died. Empty if there is none, or if
             threads called those of several tasks, of which any may be the cause.
-        unclear: it died while several were called: the next batch calls one at a time, so that another death tells.
+        unclear: it died while several were called: the first batches call one at a time, so that another death tells.
     """
 
     SIZE = 1 << 16
@@ -178,6 +178,8 @@ class TaskWatch:
     _hangs: Counter[str] = field(default_factory=Counter)
     _causes: dict[str, str] = field(default_factory=dict)
     _batches: int = 0
+    _first: int = 0  # unfinished batches of those that began before one ended (`CallNote.unclear`)
+    _one_ended: bool = False
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @contextlib.contextmanager
@@ -191,12 +193,13 @@ class TaskWatch:
         for task in tasks:
             self._hangs.pop(task, None)
             self._causes.pop(task, None)
-        self._batches += 1
+        first = not self._one_ended
+        self._batches, self._first = self._batches + 1, self._first + first
         try:
             yield
         finally:
-            self._batches -= 1
-            if self.note is not None and not self._batches:
+            self._batches, self._first, self._one_ended = self._batches - 1, self._first - first, True
+            if self.note is not None and not self._first:
                 self.note.unclear = False
 
     def noted(self, task_id: str) -> contextlib.AbstractContextManager[None]:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import pytest
 
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.env_worker import MAX_HANGS, CallNote, EnvGuard, TaskWatch
+from rl_agents.rollout.env_worker import MAX_HANGS, CallNote, EnvGuard, TaskWatch, ThreadHost
 
 
 def called(guard: EnvGuard, call: Callable[..., Any], *args: Any) -> Any:
@@ -148,3 +150,60 @@ os._exit(4)
         assert note.left == left
         note.close()
         assert not (tmp_path / "note").exists()
+
+
+def unclear(path: Path) -> TaskWatch:
+    path.write_bytes(b"a\nb\0")
+    return TaskWatch(note=CallNote(path))
+
+
+def test_calls_are_made_one_at_a_time_until_the_first_batches_have_ended(tmp_path) -> None:
+    """The batches of a stream overlap, so that one is always in progress."""
+    watch = unclear(tmp_path / "note")
+
+    def alone() -> bool:
+        return isinstance(watch.turn(), asyncio.Lock)
+
+    with watch.batch(["c"]), ExitStack() as late:
+        with watch.batch(["a"]):
+            with watch.batch(["b"]):
+                assert alone()
+            late.enter_context(watch.batch(["d"]))
+        assert alone(), "the first batch of all is in progress"
+        late.close()
+        assert alone()
+    assert not alone()
+    watch = unclear(tmp_path / "note")
+    with watch.batch(["a"]), watch.batch(["b"]):
+        pass
+    assert not alone()
+    watch = unclear(tmp_path / "note")
+    before = ExitStack()
+    before.enter_context(watch.batch(["a"]))
+    for _ in range(3):
+        after = ExitStack()
+        after.enter_context(watch.batch(["b"]))
+        before.close()
+        before = after
+    assert not alone(), "some batch was in progress all the time"
+    before.close()
+
+
+def test_an_episode_that_waits_behind_a_hang_is_not_called(tmp_path) -> None:
+    watch, calls = unclear(tmp_path / "note"), []
+
+    def reset() -> None:
+        calls.append(1)
+        time.sleep(60)
+
+    async def play() -> list[Any]:
+        hosts = [ThreadHost() for _ in range(5)]
+        guards = [EnvGuard("a", seed, 0.2, watch, host) for seed, host in enumerate(hosts)]
+        with watch.batch(["a"]):
+            return await asyncio.gather(*(guard.call(reset) for guard in guards), return_exceptions=True)
+
+    answers = asyncio.run(play())
+    assert len(calls) == 1 and {str(answer).partition(" (")[0] for answer in answers} == {
+        str(answers[0]).partition(" (")[0]
+    }
+    assert all(isinstance(answer, EnvFailure) for answer in answers)
