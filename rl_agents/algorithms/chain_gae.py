@@ -85,8 +85,10 @@ class TransitionMeans:
         self._sums = {(str(here), str(there)): (float(n), float(d)) for here, there, n, d in data}
 
 
-#: Deviation of a batch's own advantages below which replayed ones are not scaled: what the sweeps of the chain leave.
-LEAST_DEVIATION = 1e-3
+#: Deviation of a batch's own advantages below which they agree: what the sweeps of the chain leave.
+ROUNDING = 1e-3
+#: Least σ of replayed steps, times max(1, largest gain): A <= w/0.04. That is 3SPO's, where a success counts 1/2.
+LEAST_DEVIATION = 0.04
 #: Key of the state behind a cut, at which nothing is ever sampled: the chain gives it the value of the previous state.
 BEHIND_A_CUT = ""
 
@@ -139,8 +141,8 @@ class ChainCritic:
         ``transition_prior``, b(s_t, s_{t+1}) is added to A_t (see the module's docstring).
 
         Replayed episodes are not counted again, and their advantages are never negative: the return beyond V, scaled
-        like the batch's own advantages, A = w·max(0, G_t - V(s_t))/σ (`rl_agents.advantages.gains`), σ = 1 where
-        those agree.
+        like the batch's own advantages, A = w·max(0, G_t - V(s_t))/σ (`rl_agents.advantages.gains`). σ is the
+        deviation of those, at least `LEAST_DEVIATION`, and 1 where they agree.
         """
         settings = self.settings
         table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
@@ -165,7 +167,7 @@ class ChainCritic:
             beyond = whole.advantages - advantages
             advantages = advantages + _corrections(transitions, names, table.following, beyond, again)
         gained = gains(rewards, values, table.following, gamma=settings.gamma, final_values=final)
-        table.spread(rows, _joined(advantages, settings.success_replay_weight * gained, again, settings.whiten))
+        table.spread(rows, _joined(advantages, gained, again, settings))
         _show(rows, table, gae)
         visits = sum(chain.steps(name) for name, old in zip(names, again, strict=True) if not old)
         own = max(int((~again).sum()), 1)
@@ -211,14 +213,15 @@ def _corrections(
     return found
 
 
-def _joined(own: FloatArray, gained: FloatArray, again: BoolArray, whiten: bool) -> FloatArray:
+def _joined(own: FloatArray, gained: FloatArray, again: BoolArray, settings: ChainGaeKeys) -> FloatArray:
     """Join the advantages of the batch's own steps, whitened or not, with those of replayed steps on the same scale."""
-    found = np.where(again, gained, own)
-    if whiten:
+    found = np.where(again, settings.success_replay_weight * gained, own)
+    if settings.whiten:
         found[~again] = whiten_steps(own[~again])
         # Without the mean: replayed steps keep positive advantages.
         deviation = float(own[~again].std(ddof=1)) if (~again).sum() > 1 else 0.0
-        found[again] /= deviation + 1e-8 if deviation > LEAST_DEVIATION else 1.0
+        least = LEAST_DEVIATION * max(1.0, float(gained[again].max(initial=0.0)))
+        found[again] /= max(deviation + 1e-8, least) if deviation > ROUNDING else 1.0
     return found
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from trained import policy_weights, train
 
 from rl_agents.advantages import whiten_steps
-from rl_agents.algorithms.chain_gae import ChainCritic, TransitionMeans, state_names
+from rl_agents.algorithms.chain_gae import ChainCritic, TransitionMeans, _joined, state_names
 from rl_agents.data.samples import Row, build_samples
 from rl_agents.data.step_table import StepTable
 from rl_agents.data.trajectory import Trajectory
@@ -127,6 +127,31 @@ def test_what_comes_again_is_in_the_unit_of_the_batch_and_never_pushed_down() ->
     bare, scaled = (per_step(learned(critic, batch, iteration=1)) for critic in (plain, white))
     assert scaled[:3] == pytest.approx(whiten_steps(bare[:3]), abs=1e-5)
     assert scaled[3:] == pytest.approx(np.array(bare[3:]) / np.std(bare[:3], ddof=1), abs=1e-4) and min(bare[3:]) > 0
+
+
+@pytest.mark.parametrize(
+    ("own", "gained", "advantages"),
+    [
+        ([-1, 1], [0.5], [0.3 * 0.5 / np.sqrt(2)]),  # the deviation of -1 and 1
+        ([0.0, 0.02], [0.5, 1.0], [0.3 * 0.5 / 0.04, 7.5]),  # 0.0141: at least 0.04
+        ([0.0, 0.02], [5.0, 1.0], [7.5, 1.5]),  # rewards of another scale: at least 0.04·5
+        ([0.0, 1e-3], [0.5], [0.15]),  # equal: not divided
+        ([0.3], [0.5], [0.15]),
+    ],
+)
+def test_the_deviation_of_what_comes_again_has_a_bound(own, gained, advantages) -> None:
+    again = np.array([False] * len(own) + [True] * len(gained))
+    parts = np.array([*own, *np.zeros(len(gained))]), np.array([*np.zeros(len(own)), *gained])
+    found = _joined(*parts, again, settings_of("chain-gae"))[again]
+    assert found == pytest.approx(advantages, rel=1e-6)
+
+
+@given(st.lists(st.floats(-9, 9), max_size=4), st.lists(st.floats(0, 1e6), min_size=1, max_size=4))
+def test_what_comes_again_is_bounded_whatever_the_batch(own: list[float], gained: list[float]) -> None:
+    again = np.array([False] * len(own) + [True] * len(gained))
+    parts = np.array([*own, *gained]), np.array([*own, *gained])
+    found = _joined(*parts, again, settings_of("chain-gae"))[again]
+    assert np.abs(found).max() <= 0.3 * max(25.0, max(gained)) + 1e-6
 
 
 @pytest.mark.parametrize("steps", [1, 2])
