@@ -255,7 +255,7 @@ class Shell:
         server, body = self.servers[-1], json.loads(args.d)
         answer = server.request(args.X or "POST", "/" + url.split("/", 3)[3], body)
         assert answer.status_code == 200, answer.text
-        assert "model" not in body or body["model"] == server.service.models()["data"][0]["id"]
+        assert "model" not in body or body["model"] == server.service.model()["id"]
 
 
 @pytest.fixture

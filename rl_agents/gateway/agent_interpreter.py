@@ -73,7 +73,7 @@ class HostedAgent:
 
     async def _run(self, given: Given, timeout_s: float) -> AgentEnd:
         host = await host_of(self.python, self.file, self.function)
-        session = Session(host, self.world(given))
+        session = HostedRun(host, self.world(given))
         try:
             async with asyncio.timeout(timeout_s):
                 return await session.play(given)
@@ -84,7 +84,7 @@ class HostedAgent:
             session.leave()
 
 
-class Session:
+class HostedRun:
     def __init__(self, host: Host, world: World) -> None:
         self.host, self.world = host, world
         self._number, self._ended = next(host.numbers), False

@@ -146,11 +146,11 @@ class ModelAnswer:
 
 
 #: The parts of a stream.
-Piece = Start | Delta | ModelAnswer
+StreamPart = Start | Delta | ModelAnswer
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class RequestIdentity:
     """Identifies a request, to distinguish a retry from a new one.
 
     Attributes:

@@ -10,7 +10,7 @@ with None for no content, or with other ids of calls. If there is no such call, 
   history, or changed its system prompt or tools. The call is a ``rewrite`` after the last answered call on that path;
 - it shares nothing: a ``root``, the beginning of a conversation, such as a subagent's.
 
-If another branch later reads an answer, the answer joins that branch (`Made.read_by`).
+If another branch later reads an answer, the answer joins that branch (`RecordedCall.read_by`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rl_agents.chat.template import ChatTemplate
 from rl_agents.data.tasks import step_seed, stream_seed
 from rl_agents.errors import InputError
 from rl_agents.gateway.calls import ModelAnswer, Reasoning
-from rl_agents.gateway.stream_view import Shown
+from rl_agents.gateway.stream_view import StreamView
 from rl_agents.inference.base import Completion, VersionSpans
 from rl_agents.store.records import Call
 from rl_agents.tools.calls import Tool, ToolCall, read_response
@@ -41,7 +41,7 @@ Edge = Literal["root", "continue", "rewrite"]
 
 
 @dataclass(eq=False, slots=True)
-class Made:
+class RecordedCall:
     """A model call.
 
     Attributes:
@@ -60,8 +60,7 @@ class Made:
         read_by: the call of another branch that first read this answer.
         followers: calls whose ``after`` is this one.
         siblings: all calls with the same request, including this one.
-        request: for the store, until it is written.
-        ended: ``Lineage.clock`` at the time of its answer: calls from that order on may have read it.
+        ended: ``ConversationTree.clock`` at the time of its answer: calls from that order on may have read it.
     """
 
     id: int
@@ -69,14 +68,14 @@ class Made:
     conversation: int
     depth: int
     edge: Edge
-    parent: Made | None
-    after: Made | None
+    parent: RecordedCall | None
+    after: RecordedCall | None
     system: tuple[Message, ...]
     rest: tuple[Message, ...]
     tools: tuple[Tool, ...]
     added: array[int]
     prompt_tokens: int
-    siblings: list[Made]
+    siblings: list[RecordedCall]
     steered: str = ""
     rendered_whole: bool = False
     response: array[int] = field(default_factory=lambda: array("i"))
@@ -87,14 +86,13 @@ class Made:
     text: str = ""
     problem: str = ""
     answer: ModelAnswer | None = None
-    read_by: Made | None = None
-    followers: list[Made] = field(default_factory=list)
-    request: dict[str, Any] = field(default_factory=dict)
+    read_by: RecordedCall | None = None
+    followers: list[RecordedCall] = field(default_factory=list)
     ended: int = 0
 
     def prompt_ids(self) -> list[int]:
         parts: list[array[int]] = []
-        call: Made | None = self
+        call: RecordedCall | None = self
         while call is not None:
             parts.append(call.added)
             call = call.parent
@@ -155,10 +153,10 @@ class Place:
     before: Place | None = None
     message: Message | None = None
     depth: int = 0
-    by: Made | None = None
+    by: RecordedCall | None = None
     said: dict[str, Place] = field(default_factory=dict)
     answers: dict[str, list[Place]] = field(default_factory=dict)
-    calls: list[Made] = field(default_factory=list)
+    calls: list[RecordedCall] = field(default_factory=list)
     trail: Trail | None = None
 
     def history(self) -> list[Message]:
@@ -203,7 +201,7 @@ class Place:
             place = place.said[key]
         return place
 
-    def lay(self, start: Trail, answers: Sequence[str], call: Made) -> None:
+    def lay(self, start: Trail, answers: Sequence[str], call: RecordedCall) -> None:
         """Record an answered call on the trail of its history, under all forms of its answer."""
         new: list[Place] = []
         place: Place = self
@@ -233,7 +231,7 @@ class Trail:
 
     before: Trail | None = None
     following: dict[str, Trail] = field(default_factory=dict)
-    latest: Made | None = None
+    latest: RecordedCall | None = None
 
     def next(self, key: str) -> Trail:
         """Return the point one message later; create it if it is new."""
@@ -265,7 +263,7 @@ MIN_QUOTED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class CallRequest:
     """A request with its place in the tree and its exact prompt."""
 
     place: Place
@@ -273,19 +271,19 @@ class Question:
     rest: tuple[Message, ...]
     tools: tuple[Tool, ...]
     edge: Edge
-    parent: Made | None
-    after: Made | None
+    parent: RecordedCall | None
+    after: RecordedCall | None
     prompt_ids: list[int]
     steered: str = ""
     rendered_whole: bool = False
 
 
-class Lineage:
+class ConversationTree:
     """All calls of one session."""
 
     def __init__(self, template: ChatTemplate, reasoning: Reasoning, seed: int) -> None:
         self.template, self.seed = template, seed
-        self.calls: list[Made] = []
+        self.calls: list[RecordedCall] = []
         self.clock = 0
         self._as_sent = reasoning == "as_sent"
         self._beginnings: dict[str, Place] = {}
@@ -298,7 +296,7 @@ class Lineage:
         """Do not use these ids for new calls, since they belong to recorded answers."""
         self._ids.update(ids)
 
-    def ask(self, messages: Sequence[Message], tools: Sequence[Tool], instruction: str = "") -> Question:
+    def request(self, messages: Sequence[Message], tools: Sequence[Tool], instruction: str = "") -> CallRequest:
         """Find the place of a request and render its prompt.
 
         Args:
@@ -314,11 +312,13 @@ class Lineage:
         exact, prompt_ids = self._prompt(parent, system, body, steered, tools, len(rest))
         rendered_whole = parent is not None and exact is None
         edge = "rewrite" if rendered_whole and edge == "continue" else edge
-        return Question(place, system, rest, tuple(tools), edge, exact, after, prompt_ids, instruction, rendered_whole)
+        return CallRequest(
+            place, system, rest, tuple(tools), edge, exact, after, prompt_ids, instruction, rendered_whole
+        )
 
     def locate(
         self, messages: Sequence[Message], tools: Sequence[Tool]
-    ) -> tuple[Place, tuple[Message, ...], tuple[Message, ...], tuple[Message, ...], Made | None]:
+    ) -> tuple[Place, tuple[Message, ...], tuple[Message, ...], tuple[Message, ...], RecordedCall | None]:
         """Return a request's place, system messages, other messages, the new ones among them, and its parent."""
         system, body = split_header(messages)
         beginning = self._beginnings.setdefault(header_key(system, tools), Place())
@@ -328,8 +328,8 @@ class Lineage:
         return deepest.say(body[deepest.depth :], self._as_sent), system, body, body[known:], parent
 
     def _edge(
-        self, place: Place, body: Sequence[Message], rest: Sequence[Message], parent: Made | None
-    ) -> tuple[Edge, Made | None]:
+        self, place: Place, body: Sequence[Message], rest: Sequence[Message], parent: RecordedCall | None
+    ) -> tuple[Edge, RecordedCall | None]:
         if place.calls:
             return place.calls[0].edge, place.calls[0].after
         if parent is not None and not any(message["role"] == "assistant" for message in rest):
@@ -338,9 +338,9 @@ class Lineage:
         return ("root", None) if latest is None else ("rewrite", latest)
 
     def _prompt(
-        self, parent: Made | None, system: Sequence[Message], body: Sequence[Message], rest: Sequence[Message],
+        self, parent: RecordedCall | None, system: Sequence[Message], body: Sequence[Message], rest: Sequence[Message],
         tools: Sequence[Tool], new: int,
-    ) -> tuple[Made | None, list[int]]:  # fmt: skip
+    ) -> tuple[RecordedCall | None, list[int]]:  # fmt: skip
         if parent is not None:
             answer = body[len(body) - new - 1]  # with the client's own ids, which its results name
             try:
@@ -352,31 +352,31 @@ class Lineage:
         messages = [*system, *body[: len(body) - new], *rest]
         return None, self.template.chat_ids(messages, [tool.to_openai() for tool in tools], repair=True)
 
-    def make(self, question: Question, seed: int | None = None) -> Made:
+    def add(self, request: CallRequest, seed: int | None = None) -> RecordedCall:
         """Add a call for a request; ``seed``: of a recorded answer."""
-        after, prompt = question.after, question.prompt_ids
+        after, prompt = request.after, request.prompt_ids
         if after is not None:
             conversation = after.conversation
         else:
             conversation = self._roots.setdefault(hash_of(prompt), len(self._roots))
         depth = after.depth + 1 if after is not None else 0
-        parent = question.parent
+        parent = request.parent
         begun = parent.prompt_tokens + len(parent.response) if parent is not None else 0
-        made = Made(
+        call = RecordedCall(
             id=self._free_seed(conversation, depth, prompt) if seed is None else seed,
-            order=self.clock, conversation=conversation, depth=depth, edge=question.edge, parent=parent,
-            after=after, system=question.system, rest=question.rest, tools=question.tools,
-            added=array("i", prompt[begun:]), prompt_tokens=len(prompt), siblings=question.place.calls,
-            steered=question.steered, rendered_whole=question.rendered_whole,
+            order=self.clock, conversation=conversation, depth=depth, edge=request.edge, parent=parent,
+            after=after, system=request.system, rest=request.rest, tools=request.tools,
+            added=array("i", prompt[begun:]), prompt_tokens=len(prompt), siblings=request.place.calls,
+            steered=request.steered, rendered_whole=request.rendered_whole,
         )  # fmt: skip
         self.clock += 1
-        self._ids.add(made.id)
-        self.calls.append(made)
-        question.place.calls.append(made)
+        self._ids.add(call.id)
+        self.calls.append(call)
+        request.place.calls.append(call)
         if after is not None:
-            after.followers.append(made)
-        self._join(made)
-        return made
+            after.followers.append(call)
+        self._join(call)
+        return call
 
     def _free_seed(self, conversation: int, depth: int, prompt_ids: Sequence[int]) -> int:
         """Return the seed of a call: the same after a restart, in whatever order calls are then requested.
@@ -390,30 +390,30 @@ class Lineage:
             sibling += 1
         return seed
 
-    def drop(self, made: Made) -> None:
+    def drop(self, call: RecordedCall) -> None:
         """Remove a call that failed; the next one at its place has the same seed."""
-        self.calls.remove(made)
-        self._ids.discard(made.id)
-        made.siblings.remove(made)
-        if made.after is not None:
-            made.after.followers.remove(made)
-        for call in self.calls:
-            if call.read_by is made:
-                call.read_by = None
+        self.calls.remove(call)
+        self._ids.discard(call.id)
+        call.siblings.remove(call)
+        if call.after is not None:
+            call.after.followers.remove(call)
+        for other in self.calls:
+            if other.read_by is call:
+                other.read_by = None
 
-    def answered(self, made: Made, shown: Shown, message: Message, place: Place) -> None:
+    def answered(self, call: RecordedCall, view: StreamView, message: Message, place: Place) -> None:
         """Let later requests continue an answer; ``message`` is the client's view of it."""
-        thoughts, raw = shown.thoughts, made.text
-        made.ended, made.problem = self.clock, shown.problem
-        after = self._after[made.id] = Place(place, message, place.depth + 1, made)
-        for key in answer_keys(shown.content, thoughts, shown.calls, raw, self._as_sent):
+        thoughts, raw = view.thoughts, call.text
+        call.ended, call.problem = self.clock, view.problem
+        after = self._after[call.id] = Place(place, message, place.depth + 1, call)
+        for key in answer_keys(view.content, thoughts, view.calls, raw, self._as_sent):
             place.answers.setdefault(key, []).append(after)
-        place.lay(self._trail, answer_keys(shown.content, "", shown.calls, raw, False), made)
+        place.lay(self._trail, answer_keys(view.content, "", view.calls, raw, False), call)
 
-    def history_after(self, made: Made) -> list[Message]:
-        return [*made.system, *self._after[made.id].history()]
+    def history_after(self, call: RecordedCall) -> list[Message]:
+        return [*call.system, *self._after[call.id].history()]
 
-    def _join(self, reader: Made) -> None:
+    def _join(self, reader: RecordedCall) -> None:
         texts = [str(m["content"]).strip() for m in reader.rest if m["role"] != "assistant" and m["content"]]
         for call in self.calls:
             if call.answer is not None and not call.followed:  # so it is not in the reader's own history
@@ -429,8 +429,8 @@ def _steered(rest: Sequence[Message], instruction: str) -> tuple[Message, ...]:
     number = max((n for n, message in enumerate(rest) if message["role"] != "assistant"), default=-1)
     if number < 0:
         return (*rest, {"role": "user", "content": instruction})
-    told = {**rest[number], "content": f"{rest[number]['content']}\n{instruction}".strip()}
-    return (*rest[:number], told, *rest[number + 1 :])
+    steered = {**rest[number], "content": f"{rest[number]['content']}\n{instruction}".strip()}
+    return (*rest[:number], steered, *rest[number + 1 :])
 
 
 def _contains(text: str, said: str) -> bool:

@@ -15,20 +15,21 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from functools import partial
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ConfigDict, Field
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Mount
 
 from rl_agents.gateway import dialects
 from rl_agents.gateway.answer_params import effective
-from rl_agents.gateway.calls import ModelAnswer, ModelCall, Sent
+from rl_agents.gateway.answers import PendingRequest
+from rl_agents.gateway.calls import ModelCall, RequestIdentity
 from rl_agents.gateway.gateway import Gateway
+from rl_agents.gateway.routes import model_routes, post
 from rl_agents.gateway.sessions import SessionTrace
 from rl_agents.gateway.stream_view import call_of
 from rl_agents.store.records import Opening
@@ -42,12 +43,9 @@ logger = logging.getLogger("rl_agents.gateway")
 
 MAX_BODY_BYTES = 32 * 2**20
 RETRIES = "x-stainless-retry-count"
-#: nginx's status for a client that has disconnected.
-CLIENT_LEFT = 499
 
 #: Gets a session that its agent has ended.
 OnEnd = Callable[[Opening, SessionTrace], Coroutine[Any, Any, None]]
-T = TypeVar("T")
 
 
 class SessionBody(Body):
@@ -131,36 +129,19 @@ class Service(Keys):
 
     # --- model calls ---------------------------------------------------------------------------------------------
 
-    async def ask(self, dialect: ModuleType, request: Request) -> Response:
+    def begin(self, request: Request, dialect: ModuleType, body: bytes) -> tuple[ModelCall, PendingRequest]:
+        session, data = self.session(request), json_object(body)
+        call = effective(dialect.read(data), self.gateway.limits)
+        return call, self.gateway.begin(session, call, _identity(request, dialect.PATH, data))
+
+    def count(self, request: Request, body: bytes) -> int:
         session = self.session(request)
-        data = await body_of(request)
-        call: ModelCall = dialect.read(data)
-        asked = effective(call, self.gateway.limits)
-        sent, headers = _sent(request, dialect.PATH, data), dialects.ignored_header(asked)
-        if call.stream:
-            pieces = await dialects.primed(self.gateway.stream(session, asked, sent))
-            return dialects.event_stream(dialect.events(call, pieces), headers)
-        answers: list[ModelAnswer] | None = await _while_connected(request, self.gateway.answer(session, asked, sent))
-        if answers is None:
-            return Response(status_code=CLIENT_LEFT)
-        return JSONResponse(dialect.whole(call, answers), headers=headers)
+        call = effective(dialects.messages.read_count(json_object(body)), self.gateway.limits)
+        return self.gateway.count_tokens(session, call)
 
-    async def count(self, request: Request) -> Response:
-        session = self.session(request)
-        call = effective(dialects.messages.read_count(await body_of(request)), self.gateway.limits)
-        return JSONResponse(dialects.messages.counted(self.gateway.count_tokens(session, call)))
-
-    async def models(self, request: Request) -> Response:
+    def model(self, request: Request) -> dict[str, Any]:
         self.session(request)
-        model = dialects.model_body(self.gateway.limits.model_name, self.gateway.created)
-        return JSONResponse(dialects.models_body(model))
-
-    async def model(self, request: Request) -> Response:
-        self.session(request)
-        name = request.path_params["name"]
-        if name != self.gateway.limits.model_name:
-            raise ApiError(404, f"the model {name!r} does not exist", "model_not_found", "model")
-        return JSONResponse(dialects.model_body(name, self.gateway.created))
+        return dialects.model_body(self.gateway.limits.model_name, self.gateway.created)
 
     # --- sessions ------------------------------------------------------------------------------------------------
 
@@ -201,23 +182,15 @@ class Service(Keys):
     async def _ended(self, on_end: OnEnd, opening: Opening, reason: str) -> dict[str, Any]:
         trace = await self.gateway.close(opening.session, reason)
         await on_end(opening, trace)
-        told = {"steps": len(trace.steps), "reward": trace.reward, "end": trace.end, "abandoned": trace.abandoned}
-        return {"session": opening.session, **told}
+        result = {"steps": len(trace.steps), "reward": trace.reward, "end": trace.end, "abandoned": trace.abandoned}
+        return {"session": opening.session, **result}
 
 
 def make_app(gateway: Gateway, admin: str, on_end: OnEnd | None, local: bool) -> Any:
     """Return the ASGI application; ``admin`` is the SHA-256 of the admin key."""
     service = Service(gateway=gateway, admin=admin, on_end=on_end, local=local)
 
-    def post(path: str, endpoint: Callable[[Request], Coroutine[Any, Any, Response]]) -> Route:
-        return Route(path, endpoint, methods=["POST"])
-
-    calls = [
-        *(post(path, partial(service.ask, dialect)) for path, dialect in dialects.DIALECTS.items()),
-        post(dialects.messages.COUNT_PATH, service.count),
-        Route("/v1/models", service.models),
-        Route("/v1/models/{name:path}", service.model),
-    ]
+    calls = model_routes(service)
     sessions = [
         post("/rl/sessions", service.open), post("/rl/reward", service.reward), post("/rl/end", service.end)
     ]  # fmt: skip
@@ -230,30 +203,12 @@ async def body_of(request: Request) -> dict[str, Any]:
     return json_object(await request.body())
 
 
-def _sent(request: Request, path: str, data: Mapping[str, Any]) -> Sent:
+def _identity(request: Request, path: str, data: Mapping[str, Any]) -> RequestIdentity:
     """Return the identity of a request, which does not depend on how it names its session."""
     retry = request.headers.get(RETRIES, "")
     text = f"{path}\n{canonical(data)}"
     number = int(retry) if retry.isdecimal() and len(retry) < 10 else -1  # longer ones do not fit a store
-    return Sent(hashlib.sha256(text.encode()).hexdigest(), number)
-
-
-async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
-    """Await work; None if the client disconnects before it is done."""
-    task = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(request))
-    try:
-        await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
-        return await task if task.done() else None
-    finally:
-        for pending in (task, leaving):
-            pending.cancel()
-        await asyncio.gather(task, leaving, return_exceptions=True)
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    return RequestIdentity(hashlib.sha256(text.encode()).hexdigest(), number)
 
 
 @contextlib.asynccontextmanager

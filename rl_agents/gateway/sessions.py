@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rl_agents.chat.messages import Excluded
 from rl_agents.data.trajectory import ABANDONED, Step
-from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Sent
-from rl_agents.gateway.conversation_tree import Lineage, Made
+from rl_agents.gateway.answers import PendingRequest
+from rl_agents.gateway.calls import ModelAnswer, RequestIdentity
+from rl_agents.gateway.conversation_tree import ConversationTree, RecordedCall
 from rl_agents.store.records import Call, Opening
 from rl_agents.web.errors import ApiError
 
@@ -19,63 +19,20 @@ from rl_agents.web.errors import ApiError
 STEERED = "steered"
 
 
-class Pieces:
-    """Parts of an answer for any number of readers, each of which gets all parts from the beginning."""
+@dataclass(eq=False, kw_only=True)
+class RecordedRequest(PendingRequest):
+    """A request of a session; ``budget``: of tokens per answer."""
 
-    def __init__(self) -> None:
-        self._parts: list[Delta] = []
-        self._ended = False
-        self._news = asyncio.Event()
-
-    def add(self, part: Delta) -> None:
-        self._parts.append(part)
-        self._tell()
-
-    def end(self) -> None:
-        self._ended = True
-        self._tell()
-
-    def _tell(self) -> None:
-        news, self._news = self._news, asyncio.Event()
-        news.set()
-
-    async def read(self) -> AsyncIterator[Delta]:
-        number = 0
-        while True:
-            while number < len(self._parts):
-                number += 1
-                yield self._parts[number - 1]
-            if self._ended:
-                return
-            await self._news.wait()
-
-
-@dataclass(eq=False)
-class Asked:
-    """A running or answered request.
-
-    Attributes:
-        delivered: a client got the complete answer.
-        broken: a client disconnected before the end.
-        created: seconds since 1970.
-    """
-
-    call: ModelCall
-    sent: Sent
-    made: list[Made]
-    prompt_tokens: int
-    task: asyncio.Future[list[ModelAnswer]]
-    pieces: Pieces = field(default_factory=Pieces)
-    delivered: bool = False
-    broken: bool = False
-    created: int = field(default_factory=lambda: int(time.time()))
+    identity: RequestIdentity
+    calls: list[RecordedCall]
+    budget: int = 0
 
     @property
     def failed(self) -> bool:
         """Whether the request failed; its retry is sampled again."""
         return self.task.done() and (self.task.cancelled() or self.task.exception() is not None)
 
-    def is_meant_by(self, sent: Sent) -> bool:
+    def is_repeated_by(self, other: RequestIdentity) -> bool:
         """Return whether an equal request is a retry of this one.
 
         It is if the SDK counts it as a retry; or if the delivery failed or never happened; or if this request is still
@@ -83,9 +40,9 @@ class Asked:
         """
         if self.failed:
             return False
-        if sent.retry > 0 or (self.broken and not self.delivered):
+        if other.retry > 0 or (self.broken and not self.delivered):
             return True
-        return not self.task.done() and sent.retry < 0
+        return not self.task.done() and other.retry < 0
 
 
 @dataclass
@@ -126,7 +83,7 @@ class OpenSession:
     """An open session.
 
     Attributes:
-        asked: requests by digest, in their order.
+        requests: by digest, in their order.
         recorded: answers to return again, by exact prompt.
         rewards: by (call or 0 for the session, why); the last one counts.
         instruction: of `Gateway.steer`, for the next prompt.
@@ -136,8 +93,8 @@ class OpenSession:
     """
 
     opening: Opening
-    lineage: Lineage
-    asked: dict[str, list[Asked]] = field(default_factory=dict)
+    tree: ConversationTree
+    requests: dict[str, list[RecordedRequest]] = field(default_factory=dict)
     recorded: dict[tuple[int, ...], list[Call]] = field(default_factory=dict)
     rewards: dict[tuple[int, str], float] = field(default_factory=dict)
     instruction: str = ""
@@ -145,10 +102,10 @@ class OpenSession:
     why: str = ""
     ignored: Excluded = field(default_factory=Counter)
 
-    def earlier(self, sent: Sent) -> Asked | None:
+    def earlier(self, identity: RequestIdentity) -> RecordedRequest | None:
         """Return the request that this one repeats, preferably one whose delivery failed."""
-        meant = [asked for asked in self.asked.get(sent.digest, []) if asked.is_meant_by(sent)]
-        return max(meant, key=lambda a: (a.broken and not a.delivered, not a.task.done()), default=None)
+        repeated = [known for known in self.requests.get(identity.digest, []) if known.is_repeated_by(identity)]
+        return max(repeated, key=lambda r: (r.broken and not r.delivered, not r.task.done()), default=None)
 
     def finish(self, end: str, why: str) -> None:
         if not self.end:
@@ -174,11 +131,11 @@ class OpenSession:
         if self.end:
             raise ApiError(410, self.why, "session_over")
 
-    def under_way(self) -> list[Asked]:
-        return [asked for group in self.asked.values() for asked in group if not asked.task.done()]
+    def running(self) -> list[asyncio.Future[list[ModelAnswer]]]:
+        return [known.task for group in self.requests.values() for known in group if not known.task.done()]
 
     def trace(self) -> SessionTrace:
-        answered = [call for call in self.lineage.calls if call.answer is not None]
+        answered = [call for call in self.tree.calls if call.answer is not None]
         rewards: dict[int, float] = {}
         for (call, _), value in self.rewards.items():
             rewards[call] = rewards.get(call, 0.0) + value
@@ -197,12 +154,12 @@ class OpenSession:
 # --- from the tree of calls to steps -----------------------------------------------------------------------------
 
 
-def step_of(call: Made, reward: float = 0.0) -> Step:
+def step_of(call: RecordedCall, reward: float = 0.0) -> Step:
     # A rewritten history may repeat earlier messages: the observation is what follows the last answer.
     answers = [number for number, message in enumerate(call.rest) if message["role"] == "assistant"]
     new = call.rest[answers[-1] + 1 :] if answers else call.rest
-    told = [str(message["content"]) for message in new if message["role"] != "system"]
-    observation = "\n".join([*told, *([call.steered] if call.steered else [])])
+    texts = [str(message["content"]) for message in new if message["role"] != "system"]
+    observation = "\n".join([*texts, *([call.steered] if call.steered else [])])
     return Step(
         prompt_ids=call.prompt_ids(),
         response_ids=list(call.response),
@@ -219,11 +176,11 @@ def step_of(call: Made, reward: float = 0.0) -> Step:
     )
 
 
-def steps_of(calls: Sequence[Made], rewards: Mapping[int, float]) -> tuple[list[Step], int]:
+def steps_of(calls: Sequence[RecordedCall], rewards: Mapping[int, float]) -> tuple[list[Step], int]:
     """Return the steps of a session's answered calls, and the number of abandoned answers."""
     kept = [call for call in calls if not _abandoned(call, calls[-1])]
     following = {call.id: _next(call, kept) for call in kept}
-    ordered = [call for lineage in _lineages(kept, following) for call in lineage]
+    ordered = [call for tree in _chains(kept, following) for call in tree]
     # An answer that was not continued but rewarded is trained on (`rl_agents.data.tree.credited`).
     ordered[-1:-1] = [call for call in calls if call.id not in following and rewards.get(call.id)]
     places = {call.id: number for number, call in enumerate(ordered)}
@@ -239,12 +196,12 @@ def steps_of(calls: Sequence[Made], rewards: Mapping[int, float]) -> tuple[list[
     return steps, len(calls) - len(steps)
 
 
-def _abandoned(call: Made, last: Made) -> bool:
+def _abandoned(call: RecordedCall, last: RecordedCall) -> bool:
     """Return whether the agent continued another answer to the same request; the last call is never abandoned."""
     return call is not last and not call.followed and any(sibling.followed for sibling in call.siblings)
 
 
-def _next(call: Made, kept: Sequence[Made]) -> Made | None:
+def _next(call: RecordedCall, kept: Sequence[RecordedCall]) -> RecordedCall | None:
     """Return the call that continues this one; None: there is none.
 
     Of several continuing calls, it is the first. The end of a branch continues in the call that first read its answer.
@@ -266,9 +223,9 @@ def _next(call: Made, kept: Sequence[Made]) -> Made | None:
     return None
 
 
-def _lineages(kept: Sequence[Made], following: Mapping[int, Made | None]) -> list[list[Made]]:
+def _chains(kept: Sequence[RecordedCall], following: Mapping[int, RecordedCall | None]) -> list[list[RecordedCall]]:
     """Return chains of calls, each continuing the one before; the chain that ends last is last."""
-    chains: dict[int, list[Made]] = {}
+    chains: dict[int, list[RecordedCall]] = {}
     for call in kept:  # a call's ``after`` precedes it
         before = call.after
         extends = before is not None and following.get(before.id) is call

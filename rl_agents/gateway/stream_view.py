@@ -27,7 +27,7 @@ CALL_PREFIX: Mapping[Dialect, str] = {"chat_completions": "call_", "responses": 
 
 
 @dataclass
-class Shown:
+class StreamView:
     """The view of one answer. `add` takes tokens; ``content``, ``thoughts`` and ``calls`` are complete at the end.
 
     If the answer or the prompt opens a thought, it ends at the first closing tag. With tools, text is shown only up to
@@ -72,7 +72,7 @@ class Shown:
     def of(
         cls, template: ChatTemplate, prompt_ids: Sequence[int], stop: Sequence[str], tools: Sequence[Tool],
         logprobs: bool = False,
-    ) -> Shown:  # fmt: skip
+    ) -> StreamView:  # fmt: skip
         openings = [opening.strip() for opening, _ in template.parser.thought_tags]
         inside = _tail(template, prompt_ids).endswith(tuple(openings))
         text = (lambda token: str(template.tokenizer.decode([token]))) if logprobs else None
@@ -225,7 +225,7 @@ def call_of(answer: str | int) -> int:
 
 
 def written_answer(
-    shown: Shown, dialect: Dialect, call: int, start: Start, finish_reason: str, index: int = 0
+    shown: StreamView, dialect: Dialect, call: int, start: Start, finish_reason: str, index: int = 0
 ) -> ModelAnswer:
     """Return answer ``index`` to a request in the form for clients.
 
@@ -257,6 +257,6 @@ def written_answer(
     )
 
 
-def shown_message(answer: ModelAnswer, shown: Shown) -> Message:
+def shown_message(answer: ModelAnswer, shown: StreamView) -> Message:
     """Return an answer as the message that a client sends back."""
     return assistant_message(answer.content, shown.calls, [call.id for call in answer.tool_calls], answer.thoughts)

@@ -31,12 +31,13 @@ from rl_agents.data.tree import last_word
 from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox.tasks import answer_words, task_payload
-from rl_agents.gateway.calls import ModelCall, Sent
+from rl_agents.gateway.answers import PendingRequest
+from rl_agents.gateway.calls import ModelCall, RequestIdentity
 from rl_agents.gateway.gateway import Gateway, GatewayLimits, SessionTrace
 from rl_agents.gateway.process_supervisor import Agent, AgentEnd, Given
 from rl_agents.gateway.results import NO_REWARD, AgentResult
 from rl_agents.gateway.server import serving
-from rl_agents.gateway.sessions import Asked, OpenSession
+from rl_agents.gateway.sessions import OpenSession
 from rl_agents.inference.base import Engine, EngineError
 from rl_agents.rollout.agent_loop import Rollouts, end_by_rule, rollouts_of
 from rl_agents.rollout.recording import CallsOnly, Recorder
@@ -137,15 +138,15 @@ class WatchedGateway(Gateway):
         if session in self._watched:
             self._watched[session].answered(step)
 
-    def _ask(self, session_id: str, call: ModelCall, sent: Sent) -> Asked:
-        steering, session = self._watched.get(session_id), self.sessions.get(session_id)
+    def begin(self, session: str, call: ModelCall, identity: RequestIdentity) -> PendingRequest:
+        steering, open_session = self._watched.get(session), self.sessions.get(session)
         # A retry does not continue from the last answer.
-        if steering and session and session.earlier(sent) is None and steering.fires(call):
+        if steering and open_session and open_session.earlier(identity) is None and steering.fires(call):
             if steering.after != "force_answer":
                 steering.stop()
                 raise ApiError(410, f"the session was cut by the rule {steering.rule}", "session_over")
-            self.steer(session_id, steering.instruction)
-        return super()._ask(session_id, call, sent)
+            self.steer(session, steering.instruction)
+        return super().begin(session, call, identity)
 
 
 #: Causes of unanswered requests for which the agent is not responsible.
@@ -249,7 +250,7 @@ async def _play(
 
 def unanswered(session: OpenSession) -> str:
     """Return why a request got no answer from us, also after retries; empty if all were answered."""
-    for attempts in session.asked.values():
+    for attempts in session.requests.values():
         last = attempts[-1].task
         error = last.exception() if last.done() and not last.cancelled() else None
         if error is not None and getattr(error, "code", "") in OURS:

@@ -4,34 +4,38 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import replace
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import FileResponse, JSONResponse
 from ray import serve
-from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.config import AutoscalingConfig, BackpressureConfig
-from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
 
 from rl_agents.config import Settings
-from rl_agents.gateway.dialects import DIALECTS, event_stream, ignored_header, messages, primed, written
-from rl_agents.inference.base import EngineError, EngineSettings, Sampling
+from rl_agents.gateway.answers import PendingRequest
+from rl_agents.gateway.calls import ModelCall
+from rl_agents.gateway.dialects import messages, written
+from rl_agents.gateway.routes import model_routes, post
+from rl_agents.inference.base import EngineSettings
 from rl_agents.inference.select import resolve_engine, run_engine
 from rl_agents.serving.options import ServingOptions
-from rl_agents.serving.policy import Piece, Policy, Target
+from rl_agents.serving.policy import Policy, RemotePolicy
 from rl_agents.serving.request_params import read_params
 from rl_agents.serving.service import CheckpointRequest, Service
 from rl_agents.serving.sessions import SessionRequest, StepRequest
 from rl_agents.serving.source import Checkpoint, find_checkpoint, present, served_settings
 from rl_agents.web.bodies import BodyT, json_object, read_body
-from rl_agents.web.errors import ApiError, handlers
+from rl_agents.web.errors import handlers
 from rl_agents.web.security import Guard, Keys
 
 logger = logging.getLogger("ray.serve")
@@ -44,191 +48,94 @@ PAGE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-FILES = {"app.js": "text/javascript", "style.css": "text/css"}
+FILES = {"index.html": "text/html", "app.js": "text/javascript", "style.css": "text/css"}
+#: Requests at the gateway in addition to those for the engines: sessions, probes, the page.
+OTHER_REQUESTS = 64
+#: Guided decoding needs the texts of tokens. Without a backend, vLLM would use that of the first request for all.
+GUIDED = {"skip_tokenizer_init": False, "structured_outputs_config": {"backend": "xgrammar"}}
 
 
-def make_api(service: Service, keys: Keys, max_body_bytes: int) -> FastAPI:
-    """Build the application around ``service``."""
+@dataclass(frozen=True)
+class Api:
+    """The routes of a service."""
 
-    def lifespan(_: FastAPI) -> AbstractAsyncContextManager[None]:
-        return service.running()
+    service: Service
 
-    # FastAPI's own documentation pages load scripts from other servers.
-    api = FastAPI(title="rl_agents", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    api.add_middleware(Guard, keys=keys, max_body_bytes=max_body_bytes, write=written)
-    for error, handler in handlers(logger, "server's log", written).items():
-        api.add_exception_handler(error, handler)
-    _add_dialects(api, service)
-    _add_sessions(api, service)
-    _add_operations(api, service)
-    _add_page(api)
-    return api
+    def app(self, keys: Keys, max_body_bytes: int) -> Starlette:
+        def lifespan(_: Starlette) -> AbstractAsyncContextManager[None]:
+            return self.service.running()
 
+        session = "/agent/sessions/{session}"
+        routes = [
+            *model_routes(self),
+            Route("/agent/about", self.about),
+            post("/agent/sessions", self.open),
+            Route(session, self.observe),
+            Route(session, self.close, methods=["DELETE"]),
+            post(f"{session}/step", self.step),
+            Route("/healthz", self.health),
+            Route("/readyz", self.ready),
+            post("/admin/checkpoint", self.roll),
+            Route("/", self.page),
+            Route("/static/{name}", self.page),
+        ]
+        guard = Middleware(Guard, keys=keys, max_body_bytes=max_body_bytes, write=written)
+        errors = handlers(logger, "server's log", written)
+        return Starlette(routes=routes, middleware=[guard], exception_handlers=errors, lifespan=lifespan)
 
-def _add_dialects(api: FastAPI, service: Service) -> None:
-    for path, dialect in DIALECTS.items():
-        api.post(path)(_ask(service, dialect))
+    def begin(self, request: Request, dialect: ModuleType, body: bytes) -> tuple[ModelCall, PendingRequest]:
+        with self.service.meter.request(dialect.PATH.removeprefix("/v1/").replace("/", "_")) as counted:
+            call, params = read_params(dialect.read(json_object(body)))
+            call.ignored["model"] += call.model != self.model(request)["id"]
+            pending = self.service.begin(call, params)
+            counted.follow(pending)
+        return call, pending
 
-    @api.post(messages.COUNT_PATH)
-    async def count(request: Request) -> dict[str, Any]:
-        asked = service.meter.asked("count_tokens")
-        with asked.counted():
-            call, params = read_params(messages.read_count(json_object(await request.body())))
-            tokens = service.count_tokens(call, params)
-        asked.ended("ok")
-        return messages.counted(tokens)
+    def count(self, request: Request, body: bytes) -> int:
+        with self.service.meter.request("count_tokens"):
+            return self.service.count_tokens(read_params(messages.read_count(json_object(body)))[0])
 
-    @api.get("/v1/models")
-    async def models() -> dict[str, Any]:
-        return service.models()
+    def model(self, request: Request) -> dict[str, Any]:
+        return self.service.model()
 
-    @api.get("/v1/models/{name:path}")
-    async def model(name: str) -> dict[str, Any]:
-        return service.model(name)
+    async def about(self, request: Request) -> Response:
+        return JSONResponse(self.service.about())
 
+    async def open(self, request: Request) -> Response:
+        session = await self.service.open_session(await _read(SessionRequest, request))
+        return JSONResponse(session.view(), 201)
 
-def _ask(service: Service, dialect: ModuleType) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-    async def ask(request: Request) -> Response:
-        asked = service.meter.asked(dialect.PATH.removeprefix("/v1/").replace("/", "_"))
-        with asked.counted():
-            call, params = read_params(dialect.read(json_object(await request.body())))
-            call.ignored["model"] += not service.has_model(call.model)
-            headers = ignored_header(call)
-            if not call.stream:
-                answers = await service.answer(call, params)
-                asked.ended("ok", answers)
-                return JSONResponse(dialect.whole(call, answers), headers=headers)
-            # A failure before the first piece is still an ordinary HTTP error.
-            pieces = asked.listening(await primed(service.stream(call, params)))
-        return event_stream(dialect.events(call, pieces), headers)
+    async def observe(self, request: Request) -> Response:
+        return JSONResponse(self.service.sessions.get(request.path_params["session"]).view())
 
-    return ask
+    async def step(self, request: Request) -> Response:
+        action = (await _read(StepRequest, request)).action
+        return JSONResponse(await self.service.sessions.step(request.path_params["session"], action))
+
+    async def close(self, request: Request) -> Response:
+        self.service.sessions.close(request.path_params["session"])
+        return Response(status_code=204)
+
+    async def health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        return JSONResponse(await self.service.ready())
+
+    async def roll(self, request: Request) -> Response:
+        return JSONResponse(await self.service.roll(await _read(CheckpointRequest, request)))
+
+    async def page(self, request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        if name not in FILES:
+            raise HTTPException(404, "no such file")
+        return FileResponse(STATIC / name, media_type=FILES[name], headers=PAGE_HEADERS)
 
 
 async def _read(kind: type[BodyT], request: Request) -> BodyT:
     """Read the body of a session or admin request; an empty one is ``{}``."""
     body = await request.body()
     return read_body(kind, json_object(body) if body.strip() else {})
-
-
-def _add_sessions(api: FastAPI, service: Service) -> None:
-    @api.get("/agent/about")
-    async def about() -> dict[str, Any]:
-        return service.about()
-
-    @api.post("/agent/sessions", status_code=201)
-    async def create(request: Request) -> dict[str, Any]:
-        session = await service.open_session(await _read(SessionRequest, request))
-        return session.view()
-
-    @api.get("/agent/sessions/{session_id}")
-    async def observe(session_id: str) -> dict[str, Any]:
-        return service.sessions.get(session_id).view()
-
-    @api.post("/agent/sessions/{session_id}/step")
-    async def step(session_id: str, request: Request) -> dict[str, Any]:
-        return await service.sessions.step(session_id, (await _read(StepRequest, request)).action)
-
-    @api.delete("/agent/sessions/{session_id}", status_code=204)
-    async def close(session_id: str) -> None:
-        service.sessions.close(session_id)
-
-
-def _add_operations(api: FastAPI, service: Service) -> None:
-    @api.get("/healthz")
-    async def healthz() -> dict[str, str]:
-        return {"status": "ok"}
-
-    @api.get("/readyz")
-    async def readyz() -> dict[str, Any]:
-        return await service.ready()
-
-    @api.post("/admin/checkpoint")
-    async def roll(request: Request) -> dict[str, Any]:
-        return await service.roll(await _read(CheckpointRequest, request))
-
-
-def _add_page(api: FastAPI) -> None:
-    @api.get("/")
-    async def page() -> FileResponse:
-        return FileResponse(STATIC / "index.html", media_type="text/html", headers=PAGE_HEADERS)
-
-    @api.get("/static/{name}")
-    async def static(name: str) -> FileResponse:
-        if name not in FILES:
-            raise HTTPException(404, "no such file")
-        return FileResponse(STATIC / name, media_type=FILES[name], headers=PAGE_HEADERS)
-
-
-#: Requests at the gateway in addition to those for the engines: sessions, probes, the page.
-OTHER_REQUESTS = 64
-#: Guided decoding needs the texts of tokens. Without a backend, vLLM would use that of the first request for all.
-GUIDED = {"skip_tokenizer_init": False, "structured_outputs_config": {"backend": "xgrammar"}}
-#: Seconds that all replicas together have to load new weights, and to report what they serve.
-LOAD_S, SERVED_S = 600.0, 4.0
-
-
-class RemotePolicy:
-    """The replicas behind a Serve handle; see `rl_agents.serving.policy.PolicyClient`."""
-
-    def __init__(self, handle: DeploymentHandle) -> None:
-        self._handle = handle
-        self._stream = handle.options(stream=True)
-
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, target: Target) -> Piece:
-        """Return a complete answer. Raises `ApiError` (429) for a full queue, `EngineError` for a failure."""
-        with _serve_errors():
-            piece: Piece = await self._handle.generate.remote(prompt_ids, sampling, target)
-        return piece
-
-    async def stream(
-        self, prompt_ids: Sequence[int], sampling: Sampling, target: Target
-    ) -> AsyncGenerator[Piece, None]:
-        """Yield an answer piece by piece; see `generate`."""
-        pieces: Any = self._stream.stream.remote(prompt_ids, sampling, target)
-        try:
-            with _serve_errors():
-                async for piece in pieces:
-                    yield piece
-        finally:
-            pieces.cancel()
-
-    async def load(self, target: Target) -> None:
-        """Load new weights into all replicas at the same time; later replicas get the target from requests.
-
-        Raises:
-            InputError: a replica refuses them.
-            EngineError: a replica died, or did not load them within `LOAD_S`.
-        """
-        with _serve_errors():
-            await self._handle.broadcast("load", target).results_async(timeout_s=LOAD_S)
-
-    async def served(self) -> Target:
-        """Return the newest target that a replica serves; this call does not wait in the queue of a busy replica.
-
-        Raises:
-            EngineError: no replica runs, or they do not answer within `SERVED_S`.
-        """
-        with _serve_errors():
-            targets: list[Target] = await self._handle.broadcast("served").results_async(timeout_s=SERVED_S)
-        if not targets:
-            raise EngineError("no engine replica is running")
-        return max(targets, key=lambda target: target.number)
-
-
-@contextmanager
-def _serve_errors() -> Iterator[None]:
-    """Convert Serve's errors."""
-    try:
-        yield
-    except BackPressureError:
-        raise ApiError(429, "the server is busy; try again in a moment", "overloaded") from None
-    except RayTaskError as error:
-        raise error.cause from None
-    except (RayActorError, DeploymentUnavailableError) as error:
-        raise EngineError(f"an engine replica is gone: {type(error).__name__}") from None
-    except TimeoutError:
-        raise EngineError("the engine replicas did not answer in time") from None
 
 
 class Gateway:
@@ -244,7 +151,7 @@ class Gateway:
         self._service = Service(options, settings, checkpoint, RemotePolicy(policy), engine.kind)
 
     def __serve_build_asgi_app__(self) -> Any:
-        return make_api(self._service, self._keys, self._max_body_bytes)
+        return Api(self._service).app(self._keys, self._max_body_bytes)
 
 
 class Replica(Policy):

@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from asyncio import CancelledError
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rl_agents.gateway.calls import ModelAnswer, Piece
+from rl_agents.gateway.answers import PendingRequest
+from rl_agents.gateway.calls import ModelAnswer
 from rl_agents.web.errors import ApiError
 
 PREFIX = "rl_agents_serving_"
@@ -50,120 +52,111 @@ METRICS: Mapping[str, Metric] = {
 OF_REPLICAS = ("engine_calls", "checkpoint", "checkpoint_loads")
 
 
-def make(names: Sequence[str]) -> dict[str, Any]:
-    from ray.serve import metrics
+class Meters:
+    """Ray's metrics with these names."""
 
-    kinds = {"counter": metrics.Counter, "gauge": metrics.Gauge, "histogram": metrics.Histogram}
-    made = {}
-    for name in names:
-        metric = METRICS[name]
-        bounds = {"boundaries": list(metric.bounds)} if metric.bounds else {}
-        made[name] = kinds[metric.kind](PREFIX + name, description=metric.help, tag_keys=metric.labels, **bounds)
-    return made
+    def __init__(self, names: Sequence[str]) -> None:
+        from ray.serve import metrics
 
+        kinds = {"counter": metrics.Counter, "gauge": metrics.Gauge, "histogram": metrics.Histogram}
+        self._meters: dict[str, Any] = {}
+        for name, metric in ((name, METRICS[name]) for name in names):
+            bounds = {"boundaries": list(metric.bounds)} if metric.bounds else {}
+            labels = {"description": metric.help, "tag_keys": metric.labels}
+            self._meters[name] = kinds[metric.kind](PREFIX + name, **labels, **bounds)
 
-class EngineMeter:
-    """Metrics of a replica."""
-
-    def __init__(self) -> None:
-        self._made = make(OF_REPLICAS)
-        self._label = ""
-
-    def running(self, count: int) -> None:
-        self._made["engine_calls"].set(count)
-
-    def serves(self, label: str) -> None:
-        if self._label:
-            self._made["checkpoint"].set(0, {"checkpoint": self._label})
-        self._made["checkpoint"].set(1, {"checkpoint": label})
-        self._made["checkpoint_loads"].inc()
-        self._label = label
-
-
-class Meter:
-    """Metrics of the gateway."""
-
-    def __init__(self) -> None:
-        self._made = make([name for name in METRICS if name not in OF_REPLICAS])
-        self._open: dict[str, int] = {}
-        self._calls = 0
-
-    def asked(self, api: str) -> Asked:
-        self.opened(api, 1)
-        return Asked(self, api)
-
-    def opened(self, api: str, change: int) -> None:
-        """Count a request that begins (1) or ends (-1)."""
-        self._open[api] = self._open.get(api, 0) + change
-        self._made["requests_open"].set(self._open[api], {"api": api})
-
-    def called(self, change: int) -> None:
-        """Count an answer that an engine begins (1) or ends (-1)."""
-        self._calls += change
-        self._made["calls_open"].set(self._calls)
-
-    def sessions(self, count: int) -> None:
-        self._made["sessions_open"].set(count)
+    def set(self, name: str, value: float, **labels: str) -> None:
+        self._meters[name].set(value, labels)
 
     def count(self, name: str, value: float, **labels: str) -> None:
         """Add to a counter; Ray's counters refuse 0."""
         if value > 0:
-            self._made[name].inc(value, labels)
+            self._meters[name].inc(value, labels)
 
     def observe(self, name: str, value: float, **labels: str) -> None:
-        self._made[name].observe(value, labels)
+        self._meters[name].observe(value, labels)
 
 
-class Asked:
-    """An open request."""
+class EngineMeter(Meters):
+    """Metrics of a replica."""
 
-    def __init__(self, meter: Meter, api: str) -> None:
-        self._meter, self._api = meter, api
-        self._began, self._first, self._over = time.monotonic(), 0.0, False
+    def __init__(self) -> None:
+        super().__init__(OF_REPLICAS)
+        self._label = ""
+
+    def running(self, count: int) -> None:
+        self.set("engine_calls", count)
+
+    def serves(self, label: str) -> None:
+        if self._label:
+            self.set("checkpoint", 0, checkpoint=self._label)
+        self.set("checkpoint", 1, checkpoint=label)
+        self.count("checkpoint_loads", 1)
+        self._label = label
+
+
+class Meter(Meters):
+    """Metrics of the gateway."""
+
+    def __init__(self) -> None:
+        super().__init__([name for name in METRICS if name not in OF_REPLICAS])
+        self._open: Counter[str] = Counter()
+        self._calls = 0
+
+    def called(self, change: int) -> None:
+        """Count an answer that an engine begins (1) or ends (-1)."""
+        self._calls += change
+        self.set("calls_open", self._calls)
 
     @contextmanager
-    def counted(self, answers: Sequence[ModelAnswer] = ()) -> Iterator[None]:
-        """End the request if the block raises an exception, with the answers that were complete by then."""
+    def request(self, api: str) -> Iterator[OpenRequest]:
+        """Count a request that ends with this block, or with the task that the block gives it."""
+        self.opened(api, 1)
+        request = OpenRequest(self, api)
         try:
-            yield
+            yield request
         except BaseException as error:
-            left = isinstance(error, CancelledError | GeneratorExit)
-            self.ended(
-                error.code if isinstance(error, ApiError) else "client_left" if left else "internal_error", answers
-            )
+            request.ended(error)
             raise
+        if request.pending is None:
+            request.ended(None)
 
-    def listening(self, pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:
-        """Pass on a stream whose first piece has arrived, and count how it ends."""
-        self._first = time.monotonic()
-        self._meter.observe("first_token_seconds", self._first - self._began, api=self._api)
+    def opened(self, api: str, change: int) -> None:
+        self._open[api] += change
+        self.set("requests_open", self._open[api], api=api)
 
-        async def heard() -> AsyncGenerator[Piece, None]:
-            answers: list[ModelAnswer] = []
-            with self.counted(answers):
-                async with aclosing(pieces):
-                    async for piece in pieces:
-                        if isinstance(piece, ModelAnswer):
-                            answers.append(piece)
-                        yield piece
-                self.ended("ok", answers)
 
-        return heard()
+class OpenRequest:
+    """A request that is counted when it ends."""
 
-    def ended(self, outcome: str, answers: Sequence[ModelAnswer] = ()) -> None:
-        """Count how the request ended; only the first call has an effect."""
-        if self._over:
-            return
-        self._over = True
+    def __init__(self, meter: Meter, api: str) -> None:
+        self._meter, self._api, self._began = meter, api, time.monotonic()
+        self.pending: PendingRequest | None = None
+
+    def follow(self, pending: PendingRequest) -> None:
+        """End with the task of ``pending``."""
+        self.pending = pending
+        pending.task.add_done_callback(self._done)
+
+    def ended(self, error: BaseException | None) -> None:
+        left = isinstance(error, asyncio.CancelledError)
+        outcome = "client_left" if left else error.code if isinstance(error, ApiError) else "internal_error"
         self._meter.opened(self._api, -1)
-        self._meter.count("requests", 1, api=self._api, outcome=outcome)
-        if answers:
-            self.sampled(answers[0].prompt_tokens, sum(answer.completion_tokens for answer in answers))
+        self._meter.count("requests", 1, api=self._api, outcome=outcome if error is not None else "ok")
 
     def sampled(self, prompt_tokens: int, tokens: int) -> None:
-        now, api = time.monotonic(), self._api
-        self._meter.observe("request_seconds", now - self._began, api=api)
-        self._meter.count("prompt_tokens", prompt_tokens, api=api)
-        self._meter.count("sampled_tokens", tokens, api=api)
-        if self._first and tokens > 1:
-            self._meter.observe("token_seconds", (now - self._first) / (tokens - 1), api=api)
+        self._meter.observe("request_seconds", time.monotonic() - self._began, api=self._api)
+        self._meter.count("prompt_tokens", prompt_tokens, api=self._api)
+        self._meter.count("sampled_tokens", tokens, api=self._api)
+
+    def _done(self, task: asyncio.Future[list[ModelAnswer]]) -> None:
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        self.ended(error)
+        if error is not None or self.pending is None:
+            return
+        answers, tokens = task.result(), sum(answer.completion_tokens for answer in task.result())
+        self.sampled(answers[0].prompt_tokens, tokens)
+        if self.pending.call.stream and (first := self.pending.deltas.began):
+            self._meter.observe("first_token_seconds", first - self._began, api=self._api)
+            if tokens > 1:
+                self._meter.observe("token_seconds", (time.monotonic() - first) / (tokens - 1), api=self._api)

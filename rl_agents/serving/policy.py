@@ -1,4 +1,4 @@
-"""A policy replica: one engine behind Serve, which takes and returns tokens and loads new weights in place."""
+"""Policy replicas: an engine each behind Serve, which takes and returns tokens and loads new weights in place."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+from ray.exceptions import RayActorError, RayTaskError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from ray.serve.handle import DeploymentHandle
 
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion, EngineError, EngineSettings, Likeliest, Sampling
 from rl_agents.inference.model_shape import check_model_dir, read_config
 from rl_agents.serving.metrics import EngineMeter
+from rl_agents.web.errors import ApiError
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +30,11 @@ logger = logging.getLogger("ray.serve")
 
 #: Seconds until a replica tries again to load weights that it could not read.
 RETRY_S = 10.0
+#: Seconds that all replicas together have to load new weights, and to report what they serve.
+LOAD_S, SERVED_S = 600.0, 4.0
+#: Tokens of an answer, or all of them, and the label of the checkpoint with whose weights the answer began. The finish
+#: reason is empty if more tokens follow.
+Sampled = tuple[str, Completion]
 
 
 @dataclass(frozen=True)
@@ -43,51 +53,12 @@ class Target:
         return cls(time.time_ns(), checkpoint)
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of an answer, or all of it.
-
-    Attributes:
-        finish_reason: ``stop`` or ``length``; empty if more tokens follow.
-        label: checkpoint with whose weights the answer began.
-        likeliest: see `Completion.likeliest`.
-    """
-
-    token_ids: list[int]
-    logprobs: list[float]
-    finish_reason: str
-    label: str
-    likeliest: Sequence[Likeliest] = ()
-
-    def __add__(self, more: Piece) -> Piece:
-        likeliest = [*self.likeliest, *more.likeliest]
-        return Piece(
-            self.token_ids + more.token_ids, self.logprobs + more.logprobs, more.finish_reason, self.label, likeliest
-        )
-
-
-class PolicyClient(Protocol):
-    """The gateway's view of the replicas: `Policy` itself in one process, `RemotePolicy` behind Serve."""
-
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, target: Target) -> Piece:
-        """Return a complete answer."""
-
-    def stream(self, prompt_ids: Sequence[int], sampling: Sampling, target: Target) -> AsyncGenerator[Piece, None]:
-        """Yield an answer piece by piece; closing the iterator stops the engine."""
-
-    async def load(self, target: Target) -> None:
-        """Load new weights into all replicas."""
-
-    async def served(self) -> Target:
-        """Return the served target; raises if no replica is ready."""
-
-
 class UpdateLock:
     """Answers run concurrently; new weights wait until none is running, and block new ones meanwhile."""
 
-    def __init__(self, tell: Callable[[int], None]) -> None:
-        """``tell`` gets the number of running answers whenever it changes."""
-        self._inside, self._tell = 0, tell
+    def __init__(self, notify: Callable[[int], None]) -> None:
+        """``notify`` gets the number of running answers whenever it changes."""
+        self._running, self._notify = 0, notify
         self._open, self._empty = asyncio.Event(), asyncio.Event()
         self._open.set()
         self._empty.set()
@@ -96,26 +67,29 @@ class UpdateLock:
     async def answer(self) -> AsyncIterator[None]:
         while not self._open.is_set():
             await self._open.wait()
-        self._inside += 1
-        self._tell(self._inside)
-        self._empty.clear()
+        self._count(1)
         try:
             yield
         finally:
-            self._inside -= 1
-            self._tell(self._inside)
-            if not self._inside:
-                self._empty.set()
+            self._count(-1)
+
+    def _count(self, change: int) -> None:
+        self._running += change
+        self._notify(self._running)
+        if self._running:
+            self._empty.clear()
+        else:
+            self._empty.set()
 
     @asynccontextmanager
-    async def exchange(self, patience_s: float) -> AsyncIterator[None]:
+    async def update(self, patience_s: float) -> AsyncIterator[None]:
         """Enter to replace the weights: alone, or after ``patience_s`` seconds together with running answers."""
         self._open.clear()
         try:
             try:
                 await asyncio.wait_for(self._empty.wait(), patience_s)
             except TimeoutError:
-                logger.warning("new weights under %d running answers, after %g s", self._inside, patience_s)
+                logger.warning("new weights under %d running answers, after %g s", self._running, patience_s)
             yield
         finally:
             self._open.set()
@@ -139,7 +113,7 @@ class Policy:
         self._failed: tuple[int, float] = (0, 0.0)
         self._broken = ""
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, target: Target) -> Piece:
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, target: Target) -> Sampled:
         """Sample an answer.
 
         Raises:
@@ -148,32 +122,31 @@ class Policy:
         await self._keep_up(target)
         async with self._update_lock.answer():
             label = self._target.checkpoint.label
-            answer = _ended(await self._engine.generate(prompt_ids, sampling))
-        return Piece(answer.token_ids, answer.logprobs, answer.finish_reason, label, answer.likeliest)
+            return label, _ended(await self._engine.generate(prompt_ids, sampling))
 
     async def stream(
         self, prompt_ids: Sequence[int], sampling: Sampling, target: Target
-    ) -> AsyncGenerator[Piece, None]:
-        """Sample an answer and yield its tokens as they are sampled; see `generate`."""
+    ) -> AsyncGenerator[Sampled, None]:
+        """Sample an answer and yield its tokens as they are sampled; closing it stops the engine. See `generate`."""
         await self._keep_up(target)
         async with self._update_lock.answer():
-            label = self._target.checkpoint.label
-            heard: asyncio.Queue[Piece | None] = asyncio.Queue()
+            label, sent, news = self._target.checkpoint.label, 0, asyncio.Event()
+            known = Completion([], [], 0, "", likeliest=[])
 
-            def hear(ids: list[int], logprobs: list[float], likeliest: Sequence[Likeliest] = ()) -> None:
-                heard.put_nowait(Piece(ids, logprobs, "", label, likeliest))
+            def on_tokens(ids: list[int], logprobs: list[float], likeliest: Sequence[Likeliest] = ()) -> None:
+                known.token_ids.extend(ids)
+                known.logprobs.extend(logprobs)
+                known.likeliest.extend(likeliest)  # type: ignore[attr-defined]
+                news.set()
 
-            work = asyncio.ensure_future(self._engine.generate(prompt_ids, sampling, hear))
-            work.add_done_callback(lambda _: heard.put_nowait(None))
+            work = asyncio.ensure_future(self._engine.generate(prompt_ids, sampling, on_tokens))
+            work.add_done_callback(lambda _: news.set())
             try:
-                sent = 0
-                while (piece := await _together(heard)) is not None:
-                    sent += len(piece.token_ids)
-                    yield piece
-                rest = _ended(work.result())
-                yield Piece(
-                    rest.token_ids[sent:], rest.logprobs[sent:], rest.finish_reason, label, rest.likeliest[sent:]
-                )
+                while await news.wait() and not work.done():
+                    news.clear()
+                    yield label, _after(known, sent)
+                    sent = len(known.token_ids)
+                yield label, _after(_ended(work.result()), sent)
             finally:
                 work.cancel()
 
@@ -188,7 +161,7 @@ class Policy:
             if target.number <= self._target.number:
                 return
             weights = await asyncio.to_thread(read_weights, target.checkpoint)
-            async with self._update_lock.exchange(self._drain_s):
+            async with self._update_lock.update(self._drain_s):
                 self._broken = f"new weights ({target.checkpoint.label}) were loaded in part"
                 await self._engine.sync(weights, target.number)
                 self._broken, self._target = "", target
@@ -221,6 +194,61 @@ class Policy:
             logger.warning("still serving %s: %s", self._target.checkpoint.label, error)
 
 
+class RemotePolicy:
+    """The replicas behind a Serve handle, with the methods of `Policy`.
+
+    All methods raise `ApiError` (429) for a full queue, and `EngineError` for a failed replica.
+    """
+
+    def __init__(self, handle: DeploymentHandle) -> None:
+        self._handle = handle
+        self._stream = handle.options(stream=True)
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, target: Target) -> Sampled:
+        with _serve_errors():
+            sampled: Sampled = await self._handle.generate.remote(prompt_ids, sampling, target)
+        return sampled
+
+    async def stream(
+        self, prompt_ids: Sequence[int], sampling: Sampling, target: Target
+    ) -> AsyncGenerator[Sampled, None]:
+        parts: Any = self._stream.stream.remote(prompt_ids, sampling, target)
+        try:
+            with _serve_errors():
+                async for part in parts:
+                    yield part
+        finally:
+            parts.cancel()
+
+    async def load(self, target: Target) -> None:
+        """Load into all replicas at the same time; later replicas get the target from requests."""
+        with _serve_errors():
+            await self._handle.broadcast("load", target).results_async(timeout_s=LOAD_S)
+
+    async def served(self) -> Target:
+        """Return the newest target that a replica serves; this call does not wait in the queue of a busy replica."""
+        with _serve_errors():
+            targets: list[Target] = await self._handle.broadcast("served").results_async(timeout_s=SERVED_S)
+        if not targets:
+            raise EngineError("no engine replica is running")
+        return max(targets, key=lambda target: target.number)
+
+
+@contextmanager
+def _serve_errors() -> Iterator[None]:
+    """Convert Serve's errors."""
+    try:
+        yield
+    except BackPressureError:
+        raise ApiError(429, "the server is busy; try again in a moment", "overloaded") from None
+    except RayTaskError as error:
+        raise error.cause from None
+    except (RayActorError, DeploymentUnavailableError) as error:
+        raise EngineError(f"an engine replica is gone: {type(error).__name__}") from None
+    except TimeoutError:
+        raise EngineError("the engine replicas did not answer in time") from None
+
+
 def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     """Read all tensors of a Hugging Face folder; nothing is unpickled.
 
@@ -244,16 +272,10 @@ def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     return untied(weights, tied=bool(config.get("tie_word_embeddings")))
 
 
-async def _together(heard: asyncio.Queue[Piece | None]) -> Piece | None:
-    """Wait for tokens and return all that are there; None at the end."""
-    piece = await heard.get()
-    while piece is not None and not heard.empty():
-        more = heard.get_nowait()
-        if more is None:
-            heard.put_nowait(None)
-            break
-        piece += more
-    return piece
+def _after(completion: Completion, count: int) -> Completion:
+    """Return the part of an answer after its first tokens."""
+    ids, logprobs, likeliest = completion.token_ids, completion.logprobs, completion.likeliest
+    return Completion(ids[count:], logprobs[count:], 0, completion.finish_reason, likeliest=likeliest[count:])
 
 
 def _ended(completion: Completion) -> Completion:

@@ -1,14 +1,8 @@
-"""Sampling parameters and constraints of a request in any dialect: honored, refused, or counted as ignored.
-
-The required form of an answer is a structural tag: vLLM's guided decoding (xgrammar) samples only text that fits it.
-Tool calls have the ``<tool_call>`` form of `rl_agents.tools.calls`. An answer may begin with a thought, which is free
-text.
-"""
+"""Sampling parameters and constraints of a request in any dialect: honored, refused, or counted as ignored."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -20,122 +14,10 @@ from rl_agents.errors import nearest
 from rl_agents.gateway.answer_params import AnswerFields, shows_logprobs, tool_choice
 from rl_agents.gateway.calls import ModelCall
 from rl_agents.inference.base import Extras, Sampling
-from rl_agents.tools.calls import Tool, schema_problem
+from rl_agents.tools.calls import Tool
+from rl_agents.tools.structured_output import ANY_OBJECT, Structure, schema_refusal
 from rl_agents.web.bodies import read_body, shown
 from rl_agents.web.errors import bad_request
-
-Format = dict[str, Any]
-
-#: White space between the parts of an answer.
-_LINE = {"type": "regex", "pattern": "\\n?"}
-_GAP = {"type": "regex", "pattern": "[ \\n]{0,4}"}
-#: Longest white space inside JSON: enough for indentation, too short to fill an answer.
-MAX_SPACES = 32
-#: The schema of ``json_object``. xgrammar allows no additional properties unless the schema does.
-ANY_OBJECT: Mapping[str, Any] = {"type": "object", "additionalProperties": True}
-
-
-@dataclass(frozen=True)
-class Structure:
-    """The form of an answer.
-
-    Attributes:
-        schema: of an answer in JSON; None: any text.
-        tools: that can be called, with arguments that fit their schemas; empty: no calls.
-        must_call: only calls, at least one.
-        one_call: at most one call.
-    """
-
-    schema: Mapping[str, Any] | None = None
-    tools: tuple[Tool, ...] = ()
-    must_call: bool = False
-    one_call: bool = False
-
-    def tag(self, inside: str = "", thinks: bool = False) -> str:
-        """Return the structural tag for vLLM.
-
-        Args:
-            inside: the tag (``think``) of a thought that the prompt has opened.
-            thinks: the answer may begin with a thought.
-        """
-        thought = _thought(inside) if inside else _free_thought() if thinks else []
-        if self.schema is None and not self.must_call:
-            form = {"type": "triggered_tags", "triggers": ["<tool_call>"], "tags": [_call_tag(self.tools)]}
-            return _written({**form, "stop_after_first": self.one_call})
-        words = [] if self.schema is None else [_json(self.schema)]
-        return _written({"type": "sequence", "elements": [*thought, _any_of([*words, *self._calls()])]})
-
-    def _calls(self) -> list[Format]:
-        if not self.tools:
-            return []
-        form = {"type": "tags_with_separator", "tags": [_call_tag(self.tools)], "separator": "\n"}
-        return [{**form, "at_least_one": True, "stop_after_first": self.one_call}]
-
-
-def check_schema(schema: Any, field: str) -> Mapping[str, Any]:
-    """Return a schema that can be enforced.
-
-    Raises:
-        ApiError: 400 if it is not a schema, or has parts that are not enforced.
-    """
-    if not isinstance(schema, Mapping):
-        raise bad_request(f"{field}: a JSON schema is needed, an object", field)
-    if problem := schema_problem(schema):
-        raise bad_request(f"{field} is no JSON schema: {problem}", field)
-    if problem := _unenforced(schema):
-        raise bad_request(f"{field}: {problem}", field, "unsupported_value")
-    return schema
-
-
-def _unenforced(schema: Any) -> str:
-    """Return the part of a schema that xgrammar would ignore; `rl_agents.inference.vllm_common` asks vLLM too."""
-    if isinstance(schema, Sequence) and not isinstance(schema, str):
-        return next((problem for item in schema if (problem := _unenforced(item))), "")
-    if not isinstance(schema, Mapping):
-        return ""
-    if "not" in schema and isinstance(schema["not"], Mapping):
-        return "'not' in a JSON schema is not enforced; say what may be there"
-    required, properties = schema.get("required"), schema.get("properties")
-    if isinstance(required, list) and (isinstance(properties, Mapping) or properties is None):
-        for name in required:
-            if name not in (properties or {}):
-                return f"'{name}' is required and not among the properties of its JSON schema"
-    return _unenforced([value for key, value in schema.items() if key not in ("const", "enum", "default", "examples")])
-
-
-def _thought(tag: str) -> list[Format]:
-    end = f"</{tag}>"
-    return [{"type": "any_text", "excludes": [end]}, {"type": "const_string", "value": end}, _GAP]
-
-
-def _free_thought() -> list[Format]:
-    begun = [{"type": "const_string", "value": "<think>"}, *_thought("think")]
-    return [{"type": "optional", "content": {"type": "sequence", "elements": begun}}]
-
-
-def _call_tag(tools: Sequence[Tool]) -> Format:
-    body = {"type": "sequence", "elements": [_LINE, _any_of([_call(tool) for tool in tools]), _LINE]}
-    return {"type": "tag", "begin": "<tool_call>", "content": body, "end": "</tool_call>"}
-
-
-def _call(tool: Tool) -> Format:
-    head = f'{{"name": {json.dumps(tool.name)}, "arguments": '
-    # The schema is a separate element, since its references begin at its own root.
-    parts = [{"type": "const_string", "value": head}, _json(tool.parameters or ANY_OBJECT)]
-    return {"type": "sequence", "elements": [*parts, {"type": "const_string", "value": "}"}]}
-
-
-def _json(schema: Mapping[str, Any]) -> Format:
-    return {"type": "json_schema", "json_schema": dict(schema), "max_whitespace_cnt": MAX_SPACES}
-
-
-def _any_of(forms: Sequence[Format]) -> Format:
-    return forms[0] if len(forms) == 1 else {"type": "or", "elements": list(forms)}
-
-
-def _written(form: Format) -> str:
-    return json.dumps({"type": "structural_tag", "format": form})
-
 
 PLAIN = Extras()
 NO_STRUCTURE = "the torch engine does not constrain what it samples; serve with engine=vllm"
@@ -147,18 +29,14 @@ class RequestParams:
     """Parameters of a request.
 
     Attributes:
-        tools: offered in the prompt; empty with ``tool_choice: none``.
         structure: form of the answer; None: any text.
-        logprobs: return log-probabilities.
         extras: without ``structure``, which `sampling` sets.
     """
 
     temperature: float = 1.0
     top_p: float = 1.0
     seed: int | None = None
-    tools: tuple[Tool, ...] = ()
     structure: Structure | None = None
-    logprobs: bool = False
     extras: Extras = PLAIN
 
     def sampling(self, budget: int, stop_token_ids: tuple[int, ...], index: int, tag: str = "") -> Sampling:
@@ -173,7 +51,7 @@ class RequestParams:
 
 
 def read_params(call: ModelCall) -> tuple[ModelCall, RequestParams]:
-    """Return a request with the temperature and top-p that its answer reports, and the request's parameters.
+    """Return a request as it is answered, with the temperature and top-p that its answer reports, and its parameters.
 
     Parameters without an effect here (effort, verbosity ...) are added to `ModelCall.ignored`.
 
@@ -183,8 +61,24 @@ def read_params(call: ModelCall) -> tuple[ModelCall, RequestParams]:
     if call.previous:
         why = "responses are not kept here; send the whole history as input"
         raise bad_request(f"previous_response_id: {why}", "previous_response_id", "unsupported_value")
-    params = _read(call)
-    return replace(call, options={**call.options, "temperature": params.temperature, "top_p": params.top_p}), params
+    fields = read_body(SamplingFields, call.params)
+    choice = tool_choice(call, fields.tool_choice)
+    top = fields.top_logprobs if shows_logprobs(call, fields) else None
+    tools = () if choice[0] == "none" else call.tools
+    structure = _structure(call, fields, tools, choice)
+    extras = Extras(
+        top_logprobs=fields.top_logprobs,
+        top_k=max(0, fields.top_k),
+        min_p=fields.min_p,
+        presence_penalty=fields.presence_penalty,
+        frequency_penalty=fields.frequency_penalty,
+        repetition_penalty=fields.repetition_penalty,
+        logit_bias=tuple((int(token), bias) for token, bias in fields.logit_bias.items()),
+    )
+    call.ignored.update(map(short, fields.model_extra or ()))
+    options = {**call.options, "temperature": fields.temperature, "top_p": fields.top_p}
+    params = RequestParams(fields.temperature, fields.top_p, fields.seed, structure, extras)
+    return replace(call, tools=tools, logprobs=top, options=options), params
 
 
 def check_engine(params: RequestParams, kind: str) -> None:
@@ -229,41 +123,30 @@ class SamplingFields(AnswerFields):
     output_config: dict[str, Any] = Field({})
 
 
-def _read(call: ModelCall) -> RequestParams:
-    fields = read_body(SamplingFields, call.params)
-    shows = shows_logprobs(call, fields)
-    structure, tools = _structure(call, fields)
-    extras = Extras(
-        top_logprobs=fields.top_logprobs,
-        top_k=max(0, fields.top_k),
-        min_p=fields.min_p,
-        presence_penalty=fields.presence_penalty,
-        frequency_penalty=fields.frequency_penalty,
-        repetition_penalty=fields.repetition_penalty,
-        logit_bias=tuple((int(token), bias) for token, bias in fields.logit_bias.items()),
-    )
-    call.ignored.update(map(short, fields.model_extra or ()))
-    return RequestParams(fields.temperature, fields.top_p, fields.seed, tools, structure, shows, extras)
-
-
-def _structure(call: ModelCall, fields: SamplingFields) -> tuple[Structure | None, tuple[Tool, ...]]:
-    """Return the requested form and the offered tools."""
-    schema = _schema(call, fields)
-    choice, name, one = tool_choice(call, fields.tool_choice)
-    one = one or not fields.parallel_tool_calls
-    tools = () if choice == "none" else call.tools
-    if choice in ("required", "named") and not tools:
+def _structure(
+    call: ModelCall, fields: SamplingFields, tools: tuple[Tool, ...], choice: tuple[str, str, bool]
+) -> Structure | None:
+    """Return the requested form of the answer."""
+    schema, (kind, name, one) = _schema(call, fields), choice
+    must, one = kind in ("required", "named"), one or not fields.parallel_tool_calls
+    if must and not tools:
         raise bad_request("tool_choice: a call is required and no tools are offered", "tool_choice")
-    callable_ = tuple(tool for tool in tools if choice != "named" or tool.name == name)
+    callable_ = tuple(tool for tool in tools if kind != "named" or tool.name == name)
     if tools and not callable_:
         raise bad_request(f"tool_choice: {nearest(name, [tool.name for tool in tools])}", "tool_choice")
-    must = choice in ("required", "named")
     if schema is None and not (tools and (must or fields.strict or one)):
-        return None, tools
+        return None
     for tool in callable_:
         if tool.parameters:
-            check_schema(tool.parameters, "tools")
-    return Structure(None if must else schema, callable_, must, one or choice == "named"), tools
+            _enforceable(tool.parameters, "tools")
+    return Structure(None if must else schema, callable_, must, one or kind == "named")
+
+
+def _enforceable(schema: Any, field: str) -> Mapping[str, Any]:
+    if refusal := schema_refusal(schema, field):
+        raise bad_request(refusal, field, "unsupported_value")
+    checked: Mapping[str, Any] = schema
+    return checked
 
 
 def _schema(call: ModelCall, fields: SamplingFields) -> Mapping[str, Any] | None:
@@ -283,4 +166,4 @@ def _schema(call: ModelCall, fields: SamplingFields) -> Mapping[str, Any] | None
     if kind != "json_schema":
         raise bad_request(f"{name}: text, json_object and json_schema are served (got {shown(form)})", name)
     body = form.get("json_schema") if call.dialect == "chat_completions" else form
-    return check_schema(body.get("schema") if isinstance(body, Mapping) else None, name)
+    return _enforceable(body.get("schema") if isinstance(body, Mapping) else None, name)

@@ -58,7 +58,7 @@ Generate = Callable[[Sequence[int], Sampling], Coroutine[Any, Any, Completion]]
 
 
 @dataclass
-class Session:
+class AgentSession:
     """An episode and its turns so far.
 
     Attributes:
@@ -149,7 +149,7 @@ class Sessions:
         self._options, self._context = options, context
         self._settings = copy.deepcopy(settings)
         self._settings.env_blocking = "thread"
-        self._open: dict[str, Session] = {}
+        self._open: dict[str, AgentSession] = {}
         #: Tasks of ended sessions: the one that closes the environment, which may hang in a call, and a running turn.
         self._ended: dict[EnvPool, list[asyncio.Task[Any]]] = {}
         self._opening = 0
@@ -165,7 +165,7 @@ class Sessions:
                 del self._ended[envs]
         return used
 
-    async def create(self, request: SessionRequest, generate: Generate, label: str) -> Session:
+    async def create(self, request: SessionRequest, generate: Generate, label: str) -> AgentSession:
         """Open a session and reset its environment; ``label`` is the served checkpoint.
 
         Raises:
@@ -191,7 +191,7 @@ class Sessions:
         self._open[session.id] = session
         return session
 
-    def get(self, session_id: str) -> Session:
+    def get(self, session_id: str) -> AgentSession:
         """Return an open session.
 
         Raises:
@@ -251,13 +251,13 @@ class Sessions:
         if closing:
             await asyncio.wait(closing, timeout=LEAVE_S)
 
-    def _end(self, session: Session) -> None:
+    def _end(self, session: AgentSession) -> None:
         """Remove a session; its place stays used until its turn ends and its environment does not hang."""
         self._open.pop(session.id, None)
         turns = [] if session.turn is None else [session.turn]
         self._ended[session.envs] = [asyncio.create_task(session.envs.discard(session.episode.env)), *turns]
 
-    async def _opened(self, request: SessionRequest, generate: Generate) -> Session:
+    async def _opened(self, request: SessionRequest, generate: Generate) -> AgentSession:
         """Make and reset the environment within the time limits of a run; raises as `create` does."""
         settings = self._settings
         envs = env_pool(settings)
@@ -280,7 +280,7 @@ class Sessions:
         except BaseException:  # also if the client disconnects
             self._ended[envs] = [asyncio.create_task(envs.discard(env))]
             raise
-        return Session(settings, request, envs, episode, episode.answer.chat or episode.answer.observation)
+        return AgentSession(settings, request, envs, episode, episode.answer.chat or episode.answer.observation)
 
 
 async def _task(settings: Settings, request: SessionRequest) -> str:

@@ -13,7 +13,7 @@ from tiny_models import tiny_qwen
 
 from rl_agents.chat.messages import read_message
 from rl_agents.chat.template import ChatTemplate
-from rl_agents.gateway.calls import ModelCall, Sent
+from rl_agents.gateway.calls import ModelCall, RequestIdentity
 from rl_agents.gateway.gateway import Gateway, GatewayLimits
 from rl_agents.inference.base import Completion, EngineError
 from rl_agents.inference.torch_engine import TorchEngine
@@ -145,9 +145,9 @@ def model_call(*messages: dict[str, Any], **options: Any) -> ModelCall:
     return ModelCall("chat_completions", "any", tuple(read_message(m) for m in messages), **options)
 
 
-def sent_of(call: ModelCall, retry: int = 0) -> Sent:
+def sent_of(call: ModelCall, retry: int = 0) -> RequestIdentity:
     body = [call.dialect, call.previous, [dict(m) for m in call.messages], call.count, call.max_tokens]
-    return Sent(hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest(), retry)
+    return RequestIdentity(hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest(), retry)
 
 
 class Rig:
@@ -168,7 +168,7 @@ class Rig:
 
     async def all(self, *messages: dict[str, Any], retry: int = 0, session: str = "s", **options: Any) -> Any:
         call = model_call(*messages, **options)
-        return await self.gateway.answer(session, call, sent_of(call, retry))
+        return await self.gateway.begin(session, call, sent_of(call, retry)).answers()
 
     async def trace(self) -> Any:
         return await self.gateway.close("s")

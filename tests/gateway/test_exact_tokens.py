@@ -256,7 +256,7 @@ async def test_a_stop_string_ends_sampling_the_record_and_the_next_prompt(case, 
     rig = Rig({"task": said}, pool=pool, max_response_tokens=400)
     call = model_call(user("task"), stop=("Observation:",), tools=tools, stream=stream)
     if stream:
-        *_, first = [piece async for piece in rig.gateway.stream("s", call, sent_of(call))]
+        *_, first = [piece async for piece in rig.gateway.begin("s", call, sent_of(call)).stream()]
     else:
         first = await rig.ask(user("task"), stop=("Observation:",), tools=tools)
     sampled = rig.engine.sampled_tokens
@@ -390,7 +390,7 @@ def test_of_answers_with_one_text_the_ids_of_their_calls_decide_then_the_later_o
         rig = Rig({"add them": said}, max_response_tokens=400)
         first = await rig.all(user("add them"), tools=tools, count=2)
         await rig.ask(user("add them"), reply(first[0]), user("go on"), tools=tools)
-        return first, rig.gateway.sessions["s"].lineage.calls[-1]
+        return first, rig.gateway.sessions["s"].tree.calls[-1]
 
     first, last = asyncio.run(play((ADD,), CALL))
     assert first[0].content == first[1].content and last.parent.id == first[0].call
@@ -421,7 +421,7 @@ async def test_numbers_of_tokens_are_asked_without_making_a_call():
     a = await rig.ask(user("task"))
     call = model_call(user("task"), reply(a), user("go on"))
     count = rig.gateway.count_tokens("s", call)
-    b = await rig.gateway.answer("s", call, sent_of(call))
+    b = await rig.gateway.begin("s", call, sent_of(call)).answers()
     expected, trace = b[0].prompt_tokens, await rig.trace()
     assert count == expected and len(trace.steps) == 2
     rig = Rig()

@@ -109,7 +109,7 @@ async def test_tokens_are_passed_on_while_they_are_sampled():
     rig = Rig(max_response_tokens=60)
     call = model_call(user("say something"), stream=True)
     behind = []
-    async for piece in rig.gateway.stream("s", call, sent_of(call)):
+    async for piece in rig.gateway.begin("s", call, sent_of(call)).stream():
         if isinstance(piece, Delta):
             behind.append(rig.engine.sampled_tokens)
     assert behind[0] < behind[-1] and len(set(behind)) > 10
@@ -161,7 +161,7 @@ async def test_a_closed_session_waits_for_its_calls_and_then_refuses():
 async def test_an_answered_request_keeps_no_history():
     rig = Rig()
     await rig.ask(user("task"), tools=(ADD,))
-    ((asked,),) = rig.gateway.sessions["s"].asked.values()
+    ((asked,),) = rig.gateway.sessions["s"].requests.values()
     assert asked.call.messages == asked.call.tools == ()  # else the memory of a session is quadratic in its calls
 
 

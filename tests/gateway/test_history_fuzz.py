@@ -147,7 +147,7 @@ async def session(seed: int, template: ChatTemplate) -> tuple[int, int]:
         body = {"model": "m", field: history, "max_tokens": 60, "tools": TOOLS[kind], "color": 1}
         asked: ModelCall = dialect.read(json_object(json.dumps(body).encode()))
         try:
-            answers = await gateway.answer("s", asked, sent_of(asked))
+            answers = await gateway.begin("s", asked, sent_of(asked)).answers()
         except ApiError as error:
             assert error.code == "context_length_exceeded", (seed, error.message)
             break
@@ -157,15 +157,15 @@ async def session(seed: int, template: ChatTemplate) -> tuple[int, int]:
         history += results or [words(rng, kind)]
         if rng.random() < 0.6:
             history = broken(rng, kind, history)
-    lineage = gateway.sessions["s"].lineage
-    for made in lineage.calls:
+    tree = gateway.sessions["s"].tree
+    for made in tree.calls:
         assert list(made.response) in engine.sampled[tuple(made.prompt_ids())], seed
         if made.parent is not None:
             exact = [*made.parent.prompt_ids(), *made.parent.response]
             assert made.prompt_ids()[: len(exact)] == exact, seed
     steps = (await gateway.close("s")).steps
     assert all(step.response_ids in engine.sampled[tuple(step.prompt_ids)] for step in steps), seed
-    return len(lineage.calls), sum(made.parent is not None for made in lineage.calls)
+    return len(tree.calls), sum(made.parent is not None for made in tree.calls)
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, QWEN_TOOLS), (1, STRICT)], ids=["lenient", "strict"])

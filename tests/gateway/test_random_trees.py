@@ -24,7 +24,7 @@ actions = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 99), st.inte
 
 
 @dataclass
-class Asked:
+class PendingRequest:
     """A request of the random agent.
 
     Attributes:
@@ -32,7 +32,7 @@ class Asked:
     """
 
     messages: list[dict[str, Any]]
-    exact: "Asked | None"
+    exact: "PendingRequest | None"
     head: str = "you are one"
     answers: list[Any] = field(default_factory=list)
 
@@ -44,19 +44,21 @@ async def act(rig, requests, kind, which, number):
     """Make one request that an earlier one leads to."""
     before = requests[which % len(requests)] if requests and kind != "root" else None
     if before is None:
-        asked = Asked([user(f"task {number} of {len(requests)}")], None)
+        asked = PendingRequest([user(f"task {number} of {len(requests)}")], None)
     elif kind == "continue":
-        asked = Asked([*before.told(), user(f"observation {number}")], before, before.head)
+        asked = PendingRequest([*before.told(), user(f"observation {number}")], before, before.head)
     elif kind == "again":
-        asked = Asked(before.messages, before.exact, before.head)
+        asked = PendingRequest(before.messages, before.exact, before.head)
     elif kind == "edit":  # an answer replaced by other words
         words = {"role": "assistant", "content": f"edited {number} {len(requests)}"}
-        asked = Asked([*before.messages, words, user("and now")], before.exact, before.head)
+        asked = PendingRequest([*before.messages, words, user("and now")], before.exact, before.head)
     elif kind == "compact":
         words = {"role": "assistant", "content": f"summary {number} {len(requests)}"}
-        asked = Asked([before.messages[0], words, user("go on")], None, before.head)
+        asked = PendingRequest([before.messages[0], words, user("go on")], None, before.head)
     else:
-        asked = Asked([*before.told(), user(f"observation {number}")], None, f"you are {number} {len(requests)}")
+        asked = PendingRequest(
+            [*before.told(), user(f"observation {number}")], None, f"you are {number} {len(requests)}"
+        )
     sent = [system(asked.head), *asked.messages]
     asked.answers = await rig.all(*sent, count=1 + number % 2, tools=(ADD,) if number % 3 == 0 else ())
     requests.append(asked)
@@ -69,7 +71,7 @@ def begins(prompt, call):
 
 
 def check_prompts(rig, requests, tools):
-    made = {call.id: call for call in rig.gateway.sessions["s"].lineage.calls}
+    made = {call.id: call for call in rig.gateway.sessions["s"].tree.calls}
     assert len(made) == sum(len(asked.answers) for asked in requests)
     seen = {seed: prompt for prompt, seed in rig.engine.seen}
     for asked, offered in zip(requests, tools, strict=True):

@@ -14,7 +14,7 @@ from gateway.models import letters, opening, sent_of, tokenizer
 
 from rl_agents.chat.template import ChatTemplate
 from rl_agents.gateway.calls import ModelCall
-from rl_agents.gateway.conversation_tree import Made
+from rl_agents.gateway.conversation_tree import RecordedCall
 from rl_agents.gateway.dialects import DIALECTS
 from rl_agents.gateway.gateway import Gateway, GatewayLimits
 from rl_agents.inference.base import Completion
@@ -63,19 +63,19 @@ class Recorded:
 
 async def played(
     name: str, answers: list[str], sent: list[tuple[Any, dict[str, Any]]] | None = None
-) -> tuple[list[Made], Recorded, list[Any], dict[str, int]]:
+) -> tuple[list[RecordedCall], Recorded, list[Any], dict[str, int]]:
     engine = Recorded(answers)
     gateway = Gateway(engine, ChatTemplate(tokenizer()), GatewayLimits(200_000, 1000))
     gateway.open(opening("s"))
     bodies = []
     for dialect, body in sent or requests(name):
         call: ModelCall = dialect.read(body)
-        bodies.append(dialect.whole(call, await gateway.answer("s", call, sent_of(call))))
-    calls = list(gateway.sessions["s"].lineage.calls)
+        bodies.append(dialect.whole(call, await gateway.begin("s", call, sent_of(call)).answers()))
+    calls = list(gateway.sessions["s"].tree.calls)
     return calls, engine, bodies, (await gateway.close("s")).ignored
 
 
-def check_exact(calls: list[Made], engine: Recorded) -> None:
+def check_exact(calls: list[RecordedCall], engine: Recorded) -> None:
     """Every prompt and response is what the engine saw; a continuing prompt begins with its parent's exact ids."""
     for made, (prompt, response) in zip(calls, engine.sampled, strict=True):
         assert made.prompt_ids() == prompt and list(made.response) == response
@@ -148,5 +148,5 @@ def test_the_server_reads_what_the_gateway_reads(name: str) -> None:
     for dialect, body in requests(name):
         call = dialect.read(body)
         served, params = read_params(dialect.read(body))
-        assert served.messages == call.messages and params.tools == call.tools and params.structure is None
+        assert served.messages == call.messages and served.tools == call.tools and params.structure is None
         assert set(call.ignored) <= set(served.ignored)

@@ -291,7 +291,7 @@ async def test_sessions_that_were_opened_without_a_seed_share_no_call():
         for _ in range(2):
             opened = await client.post("/rl/sessions", json={}, headers={"Authorization": f"Bearer {ADMIN}"})
             await client.post(CHAT, json=BODIES[CHAT], headers={"Authorization": f"Bearer {opened.json()['key']}"})
-        sessions = [session.trace() for session in _rig.gateway.sessions.values() if session.lineage.calls]
+        sessions = [session.trace() for session in _rig.gateway.sessions.values() if session.tree.calls]
     first, second = [trace.steps[0] for trace in sessions]
     assert first.call != second.call and first.prompt_ids == second.prompt_ids  # a store keeps one call for each id
 
@@ -326,7 +326,7 @@ async def test_a_stream_that_breaks_in_its_middle_is_given_again():
                 seen.append(line)
                 if len(seen) > 8:
                     break
-        ((asked,),) = rig.gateway.sessions["s"].asked.values()
+        ((asked,),) = rig.gateway.sessions["s"].requests.values()
         while not (asked.broken or asked.delivered):  # until the server knows that its client has left
             await asyncio.sleep(0.01)
         again = await client.post(CHAT, json=body)

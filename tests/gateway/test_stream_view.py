@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rl_agents.chat.template import ChatTemplate
 from rl_agents.chat.tool_parsing import ResponseParser, _family_reader
-from rl_agents.gateway.stream_view import Shown
+from rl_agents.gateway.stream_view import StreamView
 from rl_agents.web.text import TextStream
 
 TEMPLATE = ChatTemplate(tokenizer())
@@ -27,7 +27,7 @@ CASES = [
 
 def show(text, offered, inside, sizes, stop=()):
     prompt = TEMPLATE.chat_ids([{"role": "user", "content": "x"}]) + (letters("<think>\n") if inside else [])
-    shown, ids, parts = Shown.of(TEMPLATE, prompt, stop, [ADD] if offered else []), letters(text), []
+    shown, ids, parts = StreamView.of(TEMPLATE, prompt, stop, [ADD] if offered else []), letters(text), []
     while ids:
         size = sizes[len(parts) % len(sizes)]
         parts.append(shown.add(ids[:size], last=size >= len(ids)))
@@ -66,7 +66,7 @@ WHOLE = {"openai_gptoss": f"{ANALYSIS}x END y<|end|>{FINAL}one ", "think": "<thi
 def test_a_stop_string_inside_a_thought_is_none_for_parsers_of_whole_answers_too(name):
     parser = ResponseParser("x", name, (), frozenset(), _family_reader((), name), whole=True)
     text = WHOLE[name]
-    shown = Shown(TextStream(TEMPLATE.decode), [], parser, stop=("END",))
+    shown = StreamView(TextStream(TEMPLATE.decode), [], parser, stop=("END",))
     for token in letters(text + "END two"):
         shown.add([token])
     assert (shown.content.strip(), shown.thoughts, shown.stopped_by) == ("one", "x END y", "END")
@@ -74,7 +74,7 @@ def test_a_stop_string_inside_a_thought_is_none_for_parsers_of_whole_answers_too
 
 
 def test_text_before_a_call_does_not_wait_and_stop_strings_end_it():
-    shown = Shown.of(TEMPLATE, [1], (), [ADD])
+    shown = StreamView.of(TEMPLATE, [1], (), [ADD])
     assert shown.add(letters("I will add. <tool"))[0] == "I will add."
     assert shown.add(letters("_call>"))[0] == ""
     shown, said, _ = show("<think>a</think>one STOP two", False, False, [3], ("STOP",))

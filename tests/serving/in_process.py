@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from rl_agents.serving.app import engine_settings, make_api
+from rl_agents.serving.app import Api, engine_settings
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Policy
 from rl_agents.serving.service import Service
@@ -30,7 +30,7 @@ class Server:
         engine = engine_settings(self.options, self.settings, self.checkpoint)
         self.policy = Policy(engine, self.checkpoint, 0.2)
         self.service = Service(self.options, self.settings, self.checkpoint, self.policy, self.kind)
-        api = make_api(self.service, keys, self.options.max_body_kb * 1024)
+        api = Api(self.service).app(keys, self.options.max_body_kb * 1024)
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://localhost")
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -43,7 +43,7 @@ class Server:
 
     def chat(self, **fields: Any) -> httpx.Response:
         """Ask with one user message."""
-        body = {"model": self.service.models()["data"][0]["id"], "messages": [{"role": "user", "content": "hello"}]}
+        body = {"model": self.service.model()["id"], "messages": [{"role": "user", "content": "hello"}]}
         return self.request("POST", "/v1/chat/completions", {**body, **fields})
 
     def close(self) -> None:

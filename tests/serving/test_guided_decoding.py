@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rl_agents.serving.request_params import ANY_OBJECT, Structure
 from rl_agents.tools.calls import Tool, read_response
+from rl_agents.tools.structured_output import ANY_OBJECT, Structure
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 ADD, ANY = Tool("add", "adds", SCHEMA), Tool("any")

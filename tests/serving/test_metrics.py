@@ -1,21 +1,32 @@
 """The dashboard draws what a server counts, all of it and nothing else; and streams are counted to their end."""
 
 import asyncio
+import contextlib
 import json
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import Server
+from scripted_model import MAX_TOKENS, write_model
 
-from rl_agents.gateway.calls import ModelAnswer, Piece, Start
-from rl_agents.serving.metrics import METRICS, PREFIX, Asked
-from rl_agents.web.errors import ApiError
+from rl_agents.gateway.dialects import chat_completions
+from rl_agents.inference.base import EngineError
+from rl_agents.serving.metrics import METRICS, PREFIX, Meter
+from rl_agents.serving.request_params import read_params
 
 DASHBOARD = Path(__file__).parents[2] / "clusters" / "grafana_serving.json"
 ENDINGS = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
-ANSWER = ModelAnswer(0, 1, "1", "hello", "", (), "stop", 7, 5, 0, "demo")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = write_model(tmp_path_factory.mktemp("models") / "greeter", ["hello", "dear", "world"])
+    server = Server(folder, max_model_len=MAX_TOKENS, max_response_tokens=16)
+    yield server
+    server.close()
 
 
 def queries(board: Any) -> list[str]:
@@ -41,50 +52,67 @@ def test_the_dashboard_draws_every_metric_and_no_other() -> None:
     assert grouped <= labels
 
 
-class Noted:
-    """Stands where Ray's metrics are: keeps what was told."""
+class Noted(Meter):
+    """Keeps what is counted, instead of Ray's metrics."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        super().__init__()
+        self.rows: list[tuple[Any, ...]] = []
 
-    def opened(self, api: str, change: int) -> None:
-        self.told.append(("open", change))
-
-    def count(self, name: str, value: float, **labels: str) -> None:
-        self.told.append((name, value, *labels.values()))
+    def set(self, name: str, value: float, **labels: str) -> None:
+        self.rows.append((name, value, *labels.values()))
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         assert value >= 0
-        self.told.append((name,))
+        self.rows.append((name,))
+
+    count = set
 
 
-@pytest.mark.parametrize(
-    ("end", "outcome"), [(None, "ok"), (ApiError(504, "late", "timeout"), "timeout"), ("leave", "client_left")]
-)
-def test_a_stream_is_counted_once_however_it_ends(end: Any, outcome: str) -> None:
-    noted: Any = Noted()
+HELLO = [{"role": "user", "content": "hello"}]
+WHOLE = {"request_seconds", "prompt_tokens", "sampled_tokens"}
+STREAMED = {*WHOLE, "first_token_seconds", "token_seconds"}
+#: path, body, the engine's failure -> outcome, what is measured
+CASES: list[tuple[str, dict[str, Any], Exception | None, str, set[str]]] = [
+    ("chat/completions", {"messages": HELLO}, None, "ok", WHOLE),
+    ("chat/completions", {"messages": HELLO, "stream": True}, None, "ok", STREAMED),
+    ("messages", {"messages": HELLO, "max_tokens": 9, "stream": True}, EngineError("died"), "engine_error", set()),
+    ("responses", {"input": "hello"}, RuntimeError("a bug"), "internal_error", set()),
+    ("responses", {"input": []}, None, "invalid_value", set()),
+    ("messages/count_tokens", {"messages": HELLO}, None, "ok", set()),
+]
 
-    async def pieces() -> AsyncGenerator[Piece, None]:
-        yield Start("1", 0)
-        if isinstance(end, ApiError):
-            raise end
-        yield ANSWER
 
-    async def listen() -> None:
-        asked = Asked(noted, "messages")
-        stream: Any = asked.listening(pieces())
-        try:
-            async for _ in stream:
-                if end == "leave":
-                    break
-        except ApiError as problem:
-            assert problem is end
-        await stream.aclose()
-        asked.ended("again")
+@pytest.mark.parametrize("case", CASES, ids=[f"{row[0]}-{row[3]}" for row in CASES])
+def test_a_request_is_counted_once_however_it_ends(server: Server, case: Any, monkeypatch) -> None:
+    path, body, failure, outcome, measured = case
+    server.service.meter = noted = Noted()
+    if failure is not None:
 
-    asyncio.run(listen())
-    assert [row for row in noted.told if row[0] in ("open", "requests")] == [
-        ("open", -1), ("requests", 1, "messages", outcome),
-    ]  # fmt: skip
-    whole = {"request_seconds", "prompt_tokens", "sampled_tokens", "token_seconds"}
-    assert {row[0] for row in noted.told} & whole == (whole if outcome == "ok" else set())
+        async def fail(*_: Any) -> Any:
+            raise failure
+
+        monkeypatch.setattr(server.policy._engine, "generate", fail)
+    with contextlib.suppress(RuntimeError):  # a bug is logged and raised
+        server.request("POST", f"/v1/{path}", {"model": "m", **body})
+    api = path.replace("/", "_") if "count" not in path else "count_tokens"
+    counted = [row for row in noted.rows if row[0] in ("requests_open", "requests")]
+    assert counted == [("requests_open", 1, api), ("requests_open", 0, api), ("requests", 1, api, outcome)]
+    assert {row[0] for row in noted.rows} & STREAMED == measured
+
+
+def test_a_client_that_leaves_ends_the_sampling_and_is_counted(server: Server) -> None:
+    server.service.meter = noted = Noted()
+
+    async def leave() -> None:
+        pending = server.service.begin(*read_params(chat_completions.read({"model": "m", "messages": HELLO})))
+        with noted.request("chat_completions") as counted:
+            counted.follow(pending)
+        waiting = asyncio.create_task(pending.answers())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([pending.task])
+        await asyncio.sleep(0)
+
+    server.run(leave())
+    assert ("requests", 1, "chat_completions", "client_left") in noted.rows and noted.rows[-2][:2] == ("calls_open", 0)

@@ -43,10 +43,10 @@ def test_what_clients_send_by_habit_is_read() -> None:
     assert [m["role"] for m in call.messages] == ["system", "assistant", "tool"]
     assert call.messages[0]["content"] == "be \nbrief"
     assert call.messages[1]["tool_calls"][0]["function"]["arguments"] == {"a": 1}
-    assert [tool.name for tool in params.tools] == ["add"]
-    assert params == RequestParams(tools=params.tools)  # none of the habits asks for anything
+    assert [tool.name for tool in call.tools] == ["add"]
+    assert params == RequestParams()  # none of the habits asks for anything
     assert params.sampling(5, (1,), 0).extras is None
-    _, without = read(json.dumps({**CHAT, "tools": [TOOL], "tool_choice": "none"}).encode())
+    without, _ = read(json.dumps({**CHAT, "tools": [TOOL], "tool_choice": "none"}).encode())
     assert without.tools == ()
 
 
@@ -81,10 +81,10 @@ def test_every_wish_reaches_the_engine() -> None:
         "frequency_penalty": -0.5, "repetition_penalty": 1.2, "logit_bias": {"3": -100}, "logprobs": True,
         "top_logprobs": 4, "metadata": {"a": "b"}, "user": "me",
     }  # fmt: skip
-    _, params = read(json.dumps({**CHAT, **fields}).encode())
+    call, params = read(json.dumps({**CHAT, **fields}).encode())
     first, second = (params.sampling(5, (1,), index) for index in range(2))
     extras = Extras("", 4, 5, 0.1, 0.5, -0.5, 1.2, ((3, -100.0),))
-    assert first == Sampling(5, 0.5, 0.9, (1,), 7, extras) and params.logprobs
+    assert first == Sampling(5, 0.5, 0.9, (1,), 7, extras) and call.logprobs == 4
     assert second.seed not in (7, None) and second.extras == extras
     assert pickle.loads(pickle.dumps(first)) == first and pickle.loads(pickle.dumps(Sampling(5))) == Sampling(5)
 

@@ -10,7 +10,7 @@ from scripted_model import MAX_TOKENS, write_babbler, write_model
 from rl_agents.chat.template import ChatTemplate, load_tokenizer
 from rl_agents.errors import InputError
 from rl_agents.inference.base import EngineError, EngineSettings, Sampling
-from rl_agents.serving.policy import Piece, Policy, Target, UpdateLock
+from rl_agents.serving.policy import Policy, Target, UpdateLock
 from rl_agents.serving.source import check_replaces, find_checkpoint, present, traits
 
 
@@ -29,8 +29,8 @@ class Rig:
         return Sampling(tokens, stop_token_ids=self.template.stop_token_ids, seed=seed)
 
     async def say(self, target: Target | None = None) -> tuple[str, str]:
-        piece = await self.policy.generate(self.prompt, self.sampling(), target or self.first)
-        return piece.label, self.template.decode(piece.token_ids)
+        label, completion = await self.policy.generate(self.prompt, self.sampling(), target or self.first)
+        return label, self.template.decode(completion.token_ids)
 
 
 @pytest.fixture
@@ -43,12 +43,12 @@ async def test_streamed_pieces_are_the_answer_in_parts(tmp_path: Path) -> None:
     rig = Rig(write_babbler(tmp_path / "babbler"))
     for seed in range(4):
         sampling = rig.sampling(20, seed)
-        whole = await rig.policy.generate(rig.prompt, sampling, rig.first)
-        pieces: list[Piece] = [p async for p in rig.policy.stream(rig.prompt, sampling, rig.first)]
-        assert len(pieces) > 5
-        assert [t for p in pieces for t in p.token_ids] == whole.token_ids
-        assert [x for p in pieces for x in p.logprobs] == whole.logprobs
-        assert [p.finish_reason for p in pieces] == [""] * (len(pieces) - 1) + [whole.finish_reason]
+        _, whole = await rig.policy.generate(rig.prompt, sampling, rig.first)
+        parts = [part async for _, part in rig.policy.stream(rig.prompt, sampling, rig.first)]
+        assert len(parts) > 5
+        assert [t for p in parts for t in p.token_ids] == whole.token_ids
+        assert [x for p in parts for x in p.logprobs] == whole.logprobs
+        assert [p.finish_reason for p in parts] == [""] * (len(parts) - 1) + [whole.finish_reason]
 
 
 async def test_a_closed_stream_stops_the_engine(tmp_path: Path) -> None:
@@ -142,11 +142,11 @@ def test_the_newest_complete_checkpoint_of_a_run_is_found(models: dict[str, Path
     assert present(older, str(run_folder)) == found
 
 
-async def test_the_turnstile_lets_impatient_weights_in() -> None:
-    turnstile, events, said = UpdateLock(lambda inside: None), [], asyncio.Event()
+async def test_the_lock_lets_impatient_weights_in() -> None:
+    lock, events, said = UpdateLock(lambda inside: None), [], asyncio.Event()
 
     async def answer(name: str) -> None:
-        async with turnstile.answer():
+        async with lock.answer():
             events.append(f"{name} begins")
             if name == "slow":
                 await said.wait()
@@ -154,7 +154,7 @@ async def test_the_turnstile_lets_impatient_weights_in() -> None:
 
     slow = asyncio.create_task(answer("slow"))
     await asyncio.sleep(0)
-    async with turnstile.exchange(0.05):
+    async with lock.update(0.05):
         waiting = asyncio.create_task(answer("waiting"))
         await asyncio.sleep(0.01)
         events.append("weights")

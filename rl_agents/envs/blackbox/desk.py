@@ -12,12 +12,13 @@ import math
 import queue
 import secrets
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from rl_agents.errors import InputError
-from rl_agents.gateway.calls import GatewayLimits, ModelAnswer, ModelCall, Piece, Sent, Start
+from rl_agents.gateway.answers import DeltaLog, PendingRequest
+from rl_agents.gateway.calls import GatewayLimits, ModelAnswer, ModelCall, RequestIdentity
 from rl_agents.gateway.gateway import Gateway
 from rl_agents.gateway.process_supervisor import Agent, AgentEnd, Given
 from rl_agents.gateway.server import serving
@@ -28,12 +29,13 @@ T = TypeVar("T")
 START_S, STOP_S = 30.0, 20.0
 
 
-@dataclass(eq=False)
-class Asked:
-    """A request that waits. ``answer`` belongs to the desk's event loop."""
+@dataclass(eq=False, kw_only=True)
+class AgentRequest(PendingRequest):
+    """A request that waits for the caller. ``task`` belongs to the desk's event loop."""
 
-    call: ModelCall
-    answer: asyncio.Future[ModelAnswer]
+    number: int = 0
+    prompt_tokens: int = 0
+    deltas: DeltaLog = field(default_factory=lambda: DeltaLog(ended=True))  # whole answers only
 
 
 @dataclass(eq=False)
@@ -49,28 +51,28 @@ class Run:
 
     session: str
     key: str
-    events: queue.SimpleQueue[Asked | AgentEnd | InputError] = field(default_factory=queue.SimpleQueue)
+    events: queue.SimpleQueue[AgentRequest | AgentEnd | InputError] = field(default_factory=queue.SimpleQueue)
     rewards: queue.SimpleQueue[float] = field(default_factory=queue.SimpleQueue)
-    recent: dict[str, Asked] = field(default_factory=dict)
+    recent: dict[str, AgentRequest] = field(default_factory=dict)
     task: asyncio.Task[None] | None = None
     closed: str = ""
 
-    def ask(self, call: ModelCall, sent: Sent) -> Asked:
+    def ask(self, call: ModelCall, identity: RequestIdentity) -> AgentRequest:
         """Return the request, or the earlier one if this is its retry.
 
         Raises:
             ApiError: 403 after the end, 400 for several answers at once.
         """
-        earlier = self.recent.get(sent.digest)
-        if earlier is not None and (sent.retry > 0 or not earlier.answer.done()):
+        earlier = self.recent.get(identity.digest)
+        if earlier is not None and (identity.retry > 0 or not earlier.task.done()):
             return earlier
         if self.closed:
             raise ApiError(403, self.closed, "session_closed")
         if call.count != 1:
             raise bad_request(f"n={call.count}: a search gives one answer at a time", "n")
-        asked = self.recent[sent.digest] = Asked(call, asyncio.get_running_loop().create_future())
-        self.events.put(asked)
-        return asked
+        request = self.recent[identity.digest] = AgentRequest(call=call)
+        self.events.put(request)
+        return request
 
 
 class Desk:
@@ -91,9 +93,9 @@ class Desk:
         self._do(self._begin(run, agent, given, timeout_s), STOP_S)
         return run
 
-    def reply(self, asked: Asked, answer: ModelAnswer | ApiError) -> None:
+    def reply(self, request: AgentRequest, answer: ModelAnswer | ApiError) -> None:
         """Answer or refuse a request."""
-        self._loop.call_soon_threadsafe(_settle, asked, answer)
+        self._loop.call_soon_threadsafe(_settle, request, answer)
 
     def stop(self, run: Run) -> None:
         """End an agent that may still be running, and all processes that it has started."""
@@ -104,13 +106,8 @@ class Desk:
             (run.session for run in self._runs.values() if secrets.compare_digest(run.key.encode(), key.encode())), ""
         )
 
-    async def answer(self, session: str, call: ModelCall, sent: Sent) -> list[ModelAnswer]:
-        return [await asyncio.shield(self._run(session).ask(call, sent).answer)]
-
-    async def stream(self, session: str, call: ModelCall, sent: Sent) -> AsyncGenerator[Piece, None]:
-        (answer,) = await self.answer(session, call, sent)
-        yield Start(answer.id, answer.created, answer.label)
-        yield answer
+    def begin(self, session: str, call: ModelCall, identity: RequestIdentity) -> PendingRequest:
+        return self._run(session).ask(call, identity)
 
     def reward(self, session: str, value: float, *, call: int = 0, why: str = "") -> None:
         if not math.isfinite(value):
@@ -138,8 +135,8 @@ class Desk:
         if run.task is not None:
             run.task.cancel()
             await asyncio.wait({run.task})
-        for asked in run.recent.values():
-            _settle(asked, ApiError(403, run.closed, "session_closed"))
+        for request in run.recent.values():
+            _settle(request, ApiError(403, run.closed, "session_closed"))
 
     def _do(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
@@ -158,14 +155,14 @@ async def _play(run: Run, agent: Agent, given: Given, timeout_s: float) -> None:
         run.events.put(end)
 
 
-def _settle(asked: Asked, answer: ModelAnswer | ApiError) -> None:
-    if asked.answer.done():
+def _settle(request: AgentRequest, answer: ModelAnswer | ApiError) -> None:
+    if request.task.done():
         return
     if isinstance(answer, ApiError):
-        asked.answer.set_exception(answer)
-        asked.answer.exception()  # the request may be gone
+        request.task.set_exception(answer)
+        request.task.exception()  # the client may be gone
     else:
-        asked.answer.set_result(answer)
+        request.task.set_result([answer])
 
 
 _desk: list[Desk] = []

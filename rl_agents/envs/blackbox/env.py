@@ -18,7 +18,7 @@ from gymnasium.spaces import Text
 
 from rl_agents.envs.blackbox import SPEC, BlackboxOptions
 from rl_agents.envs.blackbox.agents import load_agent
-from rl_agents.envs.blackbox.desk import Asked, Run, desk
+from rl_agents.envs.blackbox.desk import AgentRequest, Run, desk
 from rl_agents.envs.blackbox.histories import History
 from rl_agents.envs.blackbox.tasks import task_ids, task_payload
 from rl_agents.envs.stateful import StepResult, observations
@@ -51,7 +51,7 @@ class BlackboxEnv(gymnasium.Env[str, str]):
         self.max_turns = max_turns or SPEC.max_turns
         self.agent = load_agent(self.options)
         self._run: Run | None = None
-        self._asked: Asked | None = None
+        self._asked: AgentRequest | None = None
         self._history = History()
         self._rewarded = False
 
@@ -83,7 +83,7 @@ class BlackboxEnv(gymnasium.Env[str, str]):
             raise RuntimeError("blackbox: step() without a request that waits; call reset() first")
         desk().reply(asked, self._history.answer(asked.call, action))
         event, cut = self._next(run), False
-        while isinstance(event, Asked) and self._history.answered >= self.max_turns:
+        while isinstance(event, AgentRequest) and self._history.answered >= self.max_turns:
             cut = True
             refusal = f"the session is over: an episode has {self.max_turns} calls (max_turns)"
             desk().reply(event, ApiError(403, refusal, "max_turns"))
@@ -100,7 +100,7 @@ class BlackboxEnv(gymnasium.Env[str, str]):
         if run is not None:
             desk().stop(run)
 
-    def _next(self, run: Run) -> Asked | AgentEnd:
+    def _next(self, run: Run) -> AgentRequest | AgentEnd:
         try:
             event = run.events.get(timeout=self.options.agent_timeout_s + PATIENCE_S)
         except queue.Empty:  # it does not end when it is canceled, or blocks the event loop
@@ -109,7 +109,7 @@ class BlackboxEnv(gymnasium.Env[str, str]):
             raise AgentFailed(f"the agent {agent} neither asked nor ended {late}") from None
         if isinstance(event, InputError):
             raise event
-        self._asked = event if isinstance(event, Asked) else None
+        self._asked = event if isinstance(event, AgentRequest) else None
         return event
 
     def _reported(self, run: Run) -> float:

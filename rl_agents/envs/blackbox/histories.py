@@ -11,7 +11,7 @@ from typing import Any
 from rl_agents.chat.messages import Message
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Start
 from rl_agents.gateway.conversation_tree import answer_keys, header_key, message_key, split_header
-from rl_agents.gateway.stream_view import Shown, answer_id, written_answer
+from rl_agents.gateway.stream_view import StreamView, answer_id, written_answer
 from rl_agents.tools.strict_json import canonical
 from rl_agents.web.text import TextStream
 
@@ -100,7 +100,7 @@ class History:
 
     def answer(self, call: ModelCall, action: str) -> ModelAnswer:
         """Return the policy's whole response in the gateway's form; ids are the same in every replay."""
-        shown = Shown(TextStream(lambda ids: action), call.tools, inside=_inside(action), stop=call.stop)
+        shown = StreamView(TextStream(lambda ids: action), call.tools, inside=_inside(action), stop=call.stop)
         shown.add([0], last=True)
         self.answered += 1
         start = Start(answer_id(self.answered), created=0, label="search")

@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import Field
 
 from rl_agents.chat.messages import Excluded, Message, read_message
-from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob
+from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Start, StreamPart, TokenLogprob
 from rl_agents.gateway.dialects.requests import DialectRequest, Limit, Stops, model_call, note_dropped, problem
-from rl_agents.gateway.dialects.stream import SentText, logprob_entries, sse, written
+from rl_agents.gateway.dialects.stream import StreamedAnswer, logprob_entries, sse, written
 from rl_agents.web.bodies import read_body
 from rl_agents.web.errors import ApiError
 
@@ -74,7 +74,7 @@ def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
     return {**body, "choices": [_choice(call, answer) for answer in answers], "usage": _usage(answers)}
 
 
-def events(call: ModelCall, pieces: AsyncGenerator[Piece, None]) -> AsyncIterator[bytes]:
+def events(call: ModelCall, pieces: AsyncGenerator[StreamPart, None]) -> AsyncIterator[bytes]:
     """Yield the chunks of a stream, and ``[DONE]`` at the end."""
     return written(_Chunks(call), pieces, call.count)
 
@@ -89,13 +89,13 @@ class _Chunks:
     def __init__(self, call: ModelCall) -> None:
         self._call = call
         self._start = Start("", 0)
-        self._sent: dict[int, SentText] = {}
+        self._sent: dict[int, StreamedAnswer] = {}
         self._answers: list[ModelAnswer] = []
 
     def start(self, start: Start) -> Iterator[bytes]:
         self._start = start
         for index in range(self._call.count):
-            self._sent[index] = SentText()
+            self._sent[index] = StreamedAnswer()
             yield self._chunk(index, {"role": "assistant", "content": None})
 
     def delta(self, delta: Delta) -> Iterator[bytes]:

@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import Field
 
 from rl_agents.chat.messages import Excluded, Message, assistant_message, read_calls, read_content, short
-from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start
+from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Start, StreamPart
 from rl_agents.gateway.dialects.requests import DialectRequest, Stops, model_call, note_dropped, problem, system_first
-from rl_agents.gateway.dialects.stream import SentText, sse, written
+from rl_agents.gateway.dialects.stream import StreamedAnswer, sse, written
 from rl_agents.web.bodies import read_body, shown
 from rl_agents.web.errors import ApiError
 
@@ -182,7 +182,7 @@ def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
     return {**body, "content": blocks, **_ending(answer), "usage": _usage(answer.prompt_tokens, answer)}
 
 
-def events(call: ModelCall, pieces: AsyncGenerator[Piece, None]) -> AsyncIterator[bytes]:
+def events(call: ModelCall, pieces: AsyncGenerator[StreamPart, None]) -> AsyncIterator[bytes]:
     return written(_Events(call), pieces, count=1)
 
 
@@ -200,7 +200,7 @@ class _Events:
 
     def __init__(self, call: ModelCall) -> None:
         self._call = call
-        self._sent = SentText()
+        self._sent = StreamedAnswer()
         self._open = ""  # "thinking", "text" or nothing
         self._index = 0
 

@@ -9,7 +9,16 @@ from pydantic import Field
 
 from rl_agents.chat.items import messages_from_items
 from rl_agents.chat.messages import Excluded, Message
-from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob, ToolForm
+from rl_agents.gateway.calls import (
+    AnsweredCall,
+    Delta,
+    ModelAnswer,
+    ModelCall,
+    Start,
+    StreamPart,
+    TokenLogprob,
+    ToolForm,
+)
 from rl_agents.gateway.dialects.requests import (
     DialectRequest,
     Limit,
@@ -19,7 +28,7 @@ from rl_agents.gateway.dialects.requests import (
     problem,
     system_first,
 )
-from rl_agents.gateway.dialects.stream import SentText, logprob_entries, sse, written
+from rl_agents.gateway.dialects.stream import StreamedAnswer, logprob_entries, sse, written
 from rl_agents.tools.calls import Tool
 from rl_agents.web.bodies import read_body
 from rl_agents.web.errors import ApiError, bad_request
@@ -114,7 +123,7 @@ class ResponseEvents:
         self._call = call
         self._start = Start("", 0)
         self._number = 0
-        self._sent = SentText()
+        self._sent = StreamedAnswer()
         self._open = ""  # "reasoning", "message" or nothing
         self._output: list[Item] = []
 
@@ -322,7 +331,7 @@ def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
     return finished(call, answers[0], output_items(call, answers[0]))
 
 
-def events(call: ModelCall, pieces: AsyncGenerator[Piece, None]) -> AsyncIterator[bytes]:
+def events(call: ModelCall, pieces: AsyncGenerator[StreamPart, None]) -> AsyncIterator[bytes]:
     return written(ResponseEvents(call), pieces, count=1)
 
 

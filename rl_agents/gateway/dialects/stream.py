@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Se
 from contextlib import aclosing
 from typing import Any, Protocol
 
-from rl_agents.gateway.calls import Delta, ModelAnswer, Piece, Start, TokenLogprob
+from rl_agents.gateway.calls import Delta, ModelAnswer, Start, StreamPart, TokenLogprob
 from rl_agents.web.errors import ApiError
 
 BROKEN_OFF = "the answer broke off; send the request again"
@@ -26,7 +26,7 @@ class Writer(Protocol):
         """Return the events that replace the rest of the stream."""
 
 
-async def written(writer: Writer, pieces: AsyncGenerator[Piece, None], count: int) -> AsyncIterator[bytes]:
+async def written(writer: Writer, pieces: AsyncGenerator[StreamPart, None], count: int) -> AsyncIterator[bytes]:
     """Yield a stream's events; an error, or a missing answer, ends it with the dialect's failure.
 
     If the client disconnects, ``pieces`` is closed, which ends the sampling.
@@ -50,11 +50,11 @@ async def written(writer: Writer, pieces: AsyncGenerator[Piece, None], count: in
             yield event
 
 
-async def primed(pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:
+async def primed(pieces: AsyncGenerator[StreamPart, None]) -> AsyncGenerator[StreamPart, None]:
     """Wait for the first piece, so that an earlier error can be an HTTP status, then return the whole stream."""
     first = await anext(pieces)
 
-    async def whole() -> AsyncGenerator[Piece, None]:
+    async def whole() -> AsyncGenerator[StreamPart, None]:
         async with aclosing(pieces):
             yield first
             async for piece in pieces:
@@ -69,7 +69,7 @@ def sse(data: Mapping[str, Any], name: str = "") -> bytes:
     return f"{head}data: {json.dumps(data)}\n\n".encode()
 
 
-class SentText:
+class StreamedAnswer:
     """The text of one answer that was sent to the client."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ def _entry(token: str, logprob: float) -> dict[str, Any]:
     return {"token": token, "logprob": logprob, "bytes": list(token.encode())}
 
 
-def _events(writer: Writer, piece: Piece) -> Iterator[bytes]:
+def _events(writer: Writer, piece: StreamPart) -> Iterator[bytes]:
     if isinstance(piece, Start):
         return writer.start(piece)
     return writer.delta(piece) if isinstance(piece, Delta) else writer.answer(piece)

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from rl_agents.gateway.calls import AnsweredCall, Delta, Finish, ModelAnswer, ModelCall, Piece, Start
+from rl_agents.gateway.calls import AnsweredCall, Delta, Finish, ModelAnswer, ModelCall, Start, StreamPart
 from rl_agents.gateway.dialects import DIALECTS, dialect_of, messages, model_body, models_body, primed
 from rl_agents.tools.strict_json import strict_json
 from rl_agents.web.errors import ApiError
@@ -47,11 +47,11 @@ ANSWERS = {
 
 
 def cut(text: str) -> list[str]:
-    """Pieces as a model would stream them: not by words."""
+    """DeltaLog as a model would stream them: not by words."""
     return [text[place : place + LETTERS] for place in range(0, len(text), LETTERS)]
 
 
-async def pieces_of(answers: Sequence[ModelAnswer], breaks: ApiError | None = None) -> AsyncIterator[Piece]:
+async def pieces_of(answers: Sequence[ModelAnswer], breaks: ApiError | None = None) -> AsyncIterator[StreamPart]:
     """Stream answers, their deltas mixed; the last part of the content comes with the answer only."""
     yield Start(answers[0].id, answers[0].created, answers[0].label, answers[0].prompt_tokens)
     deltas = [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scripted_gateway import CREATED, answered
 
-from rl_agents.gateway.calls import Delta, ModelCall, Piece, Start
+from rl_agents.gateway.calls import Delta, ModelCall, Start, StreamPart
 from rl_agents.gateway.dialects import DIALECTS, chat_completions, dialect_of, messages, responses
 from rl_agents.gateway.dialects.stream import primed
 from rl_agents.web.errors import ApiError, bad_request
@@ -42,11 +42,11 @@ async def collect(events: AsyncIterator[bytes]) -> bytes:
     return b"".join([event async for event in events])
 
 
-def streamed(dialect: ModuleType, call: ModelCall, pieces: AsyncIterator[Piece]) -> list[dict[str, Any]]:
+def streamed(dialect: ModuleType, call: ModelCall, pieces: AsyncIterator[StreamPart]) -> list[dict[str, Any]]:
     return events_of(asyncio.run(collect(dialect.events(call, pieces))))
 
 
-async def given(*pieces: Piece | ApiError) -> AsyncIterator[Piece]:
+async def given(*pieces: StreamPart | ApiError) -> AsyncIterator[StreamPart]:
     for piece in pieces:
         if isinstance(piece, ApiError):
             raise piece
@@ -75,7 +75,7 @@ def test_a_whole_response() -> None:
     assert body["max_output_tokens"] == 9 and body["temperature"] is None  # sampling is set by the run
 
 
-def failing(dialect: ModuleType, *pieces: Piece | ApiError) -> list[dict[str, Any]]:
+def failing(dialect: ModuleType, *pieces: StreamPart | ApiError) -> list[dict[str, Any]]:
     return streamed(dialect, call_of(dialect), given(*pieces))
 
 
@@ -109,7 +109,7 @@ async def test_a_refusal_before_the_first_piece_is_raised() -> None:
 def test_a_client_that_hangs_up_ends_the_sampling() -> None:
     ended = []
 
-    async def sampling() -> AsyncIterator[Piece]:
+    async def sampling() -> AsyncIterator[StreamPart]:
         try:
             yield Start("a1", CREATED)
             while True:

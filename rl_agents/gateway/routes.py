@@ -1,0 +1,92 @@
+"""Model calls over HTTP in three dialects: the routes of gateways and servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from types import ModuleType
+from typing import Any, Protocol, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from rl_agents.errors import nearest
+from rl_agents.gateway import dialects
+from rl_agents.gateway.answers import PendingRequest
+from rl_agents.gateway.calls import ModelCall
+from rl_agents.web.errors import ApiError
+
+#: nginx's status for a client that has disconnected.
+CLIENT_LEFT = 499
+T = TypeVar("T")
+
+
+class ModelService(Protocol):
+    """Answers model calls."""
+
+    def begin(self, request: Request, dialect: ModuleType, body: bytes) -> tuple[ModelCall, PendingRequest]:
+        """Read a request and begin to answer it, or raise an `ApiError`."""
+
+    def count(self, request: Request, body: bytes) -> int:
+        """Return the length of the prompt in a request of Anthropic's ``count_tokens``, or raise an `ApiError`."""
+
+    def model(self, request: Request) -> dict[str, Any]:
+        """Describe the one model (see `dialects.model_body`), or raise an `ApiError`."""
+
+
+def post(path: str, endpoint: Callable[[Request], Coroutine[Any, Any, Response]]) -> Route:
+    return Route(path, endpoint, methods=["POST"])
+
+
+def model_routes(service: ModelService) -> list[Route]:
+    async def count(request: Request) -> Response:
+        return JSONResponse(dialects.messages.counted(service.count(request, await request.body())))
+
+    async def models(request: Request) -> Response:
+        return JSONResponse(dialects.models_body(service.model(request)))
+
+    async def model(request: Request) -> Response:
+        body, name = service.model(request), request.path_params["name"]
+        if name != body["id"]:
+            message = f"the model '{name}' does not exist: {nearest(name, [body['id']])}"
+            raise ApiError(404, message, "model_not_found", "model")
+        return JSONResponse(body)
+
+    return [
+        *(post(path, partial(_answer, service, dialect)) for path, dialect in dialects.DIALECTS.items()),
+        post(dialects.messages.COUNT_PATH, count),
+        Route("/v1/models", models),
+        Route("/v1/models/{name:path}", model),
+    ]
+
+
+async def _answer(service: ModelService, dialect: ModuleType, request: Request) -> Response:
+    call, pending = service.begin(request, dialect, await request.body())
+    headers = dialects.ignored_header(call)
+    if call.stream:
+        parts = await dialects.primed(pending.stream())
+        return dialects.event_stream(dialect.events(call, parts), headers)
+    answers = await _while_connected(request, pending.answers())
+    if answers is None:
+        return Response(status_code=CLIENT_LEFT)
+    return JSONResponse(dialect.whole(call, answers), headers=headers)
+
+
+async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
+    """Await work; None if the client disconnects before it is done."""
+    task = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return await task if task.done() else None
+    finally:
+        for pending in (task, leaving):
+            pending.cancel()
+        await asyncio.gather(task, leaving, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
