@@ -45,15 +45,13 @@ def read_message(data: Any, excluded: Excluded | None = None) -> Message:
     if "role" not in data:
         raise ValueError("a message without role")
     role = ALIASES.get(data["role"], data["role"]) if isinstance(data["role"], str) else data["role"]
-    if role not in ROLES and not (role == "function" and excluded is not None):
+    if role not in ROLES:
         raise ValueError(f"unknown role {data['role']!r}; valid: {', '.join(ROLES)}")
     message: Message = {"role": role, "content": read_content(data.get("content"), excluded)}
     if role == "assistant":
         if excluded is not None and not message["content"] and isinstance(data.get("refusal"), str):
             message["content"] = data["refusal"]
         _read_assistant(data, message, excluded)
-    elif role == "function":  # the older form of tools, whose results name their function
-        message |= {"role": "tool", "tool_call_id": str(data.get("name"))}
     elif role == "tool":
         if excluded is None and not (isinstance(data.get("tool_call_id"), str) and data["tool_call_id"]):
             raise ValueError("a tool result without tool_call_id")
@@ -232,8 +230,6 @@ def _read_assistant(data: Mapping[str, Any], message: Message, excluded: Exclude
     raw = data.get("tool_calls") or []
     if not isinstance(raw, list):
         raise ValueError(f"tool_calls is {type(raw).__name__}, not a list")
-    if isinstance(legacy := data.get("function_call"), Mapping) and excluded is not None:
-        raw = [*raw, {**legacy, "id": legacy.get("name")}]
     calls, ids, unreadable = read_calls(raw, excluded)
     words = "\n".join(filter(None, (message["content"], unreadable)))
     message.update(assistant_message(words, calls, ids, thoughts))

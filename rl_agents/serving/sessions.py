@@ -82,15 +82,15 @@ class AgentSession:
         return self.turn is not None and not self.turn.done()
 
     def view(self) -> dict[str, Any]:
-        trajectory = self.episode.trajectory
+        trajectory, limits = self.episode.trajectory, self.episode.limits
         return {
             "id": self.id,
             "env": self.settings.env,
             "task_id": trajectory.task_id,
             "seed": self.request.seed,
-            "temperature": self.episode.limits.temperature,
+            "temperature": limits.temperature,
             "context": self.settings.context,
-            "max_turns": self.episode.limits.max_turns,
+            "max_turns": limits.max_turns,
             "checkpoint": self.label,
             "task": self.opening,
             "turns": self.turns,
@@ -104,35 +104,27 @@ class AgentSession:
         trajectory = self.episode.trajectory
         if not trajectory.end_cause:
             return None
-        return {
-            "success": trajectory.success,
-            "return": trajectory.episode_return,
-            "end_cause": trajectory.end_cause,
-            "metrics": trajectory.metrics,
-        }
+        names = {"success": "success", "return": "episode_return", "end_cause": "end_cause", "metrics": "metrics"}
+        return {name: getattr(trajectory, attribute) for name, attribute in names.items()}
 
     async def play(self, action: str | None) -> dict[str, Any]:
-        """Run one turn; it is recorded even if the client disconnects."""
-        before = len(self.episode.trajectory.steps)
+        """Run one turn; it is recorded even if the client disconnects. Without room in the context, it has no text."""
+        steps = self.episode.trajectory.steps
+        before, by = len(steps), "agent" if action is None else "human"
         await self.episode.turn(action)
-        return self._record(before, "agent" if action is None else "human")
-
-    def _record(self, steps_before: int, by: str) -> dict[str, Any]:
-        """Describe the last turn, which has no text if the context had no room for it."""
-        answer, steps = self.episode.answer, self.episode.trajectory.steps
-        played = steps[steps_before] if len(steps) > steps_before else None
+        answer, outcome = self.episode.answer, self.outcome()
+        step = steps[before] if len(steps) > before else None
         info: dict[str, Any] = {"by": by, "checkpoint": self.label if by == "agent" else ""}
-        if played is not None:
-            info |= {"valid": played.valid, "prompt_tokens": len(played.prompt_ids)}
-            info |= {"response_tokens": len(played.response_ids), "finish_reason": played.finish_reason}
-        info |= {"metrics": answer.metrics, "outcome": self.outcome()}
+        if step is not None:
+            info |= {"valid": step.valid, "prompt_tokens": len(step.prompt_ids)}
+            info |= {"response_tokens": len(step.response_ids), "finish_reason": step.finish_reason}
         turn = {
             "observation": answer.observation,
-            "text": played.action if played else "",
-            "action": question_of(played.action) if played else "",
-            "reward": played.reward if played else 0.0,
-            "done": info["outcome"] is not None,
-            "info": info,
+            "text": step.action if step else "",
+            "action": question_of(step.action) if step else "",
+            "reward": step.reward if step else 0.0,
+            "done": outcome is not None,
+            "info": {**info, "metrics": answer.metrics, "outcome": outcome},
         }
         self.turns.append(turn)
         return turn
@@ -150,20 +142,17 @@ class Sessions:
         self._settings = copy.deepcopy(settings)
         self._settings.env_blocking = "thread"
         self._open: dict[str, AgentSession] = {}
-        #: Tasks of ended sessions: the one that closes the environment, which may hang in a call, and a running turn.
+        #: Of ended sessions: the task that closes the environment, which may hang in a call, and a running turn.
         self._ended: dict[EnvPool, list[asyncio.Task[Any]]] = {}
         self._opening = 0
 
     @property
     def count(self) -> int:
         """The number of used places, including sessions that are being opened or hang."""
-        used, ended = len(self._open) + self._opening, dict(self._ended)
-        for envs, (closing, *turns) in ended.items():
-            hangs = envs.hanging or not all(turn.done() for turn in turns)
-            used += hangs
-            if closing.done() and not hangs:
-                del self._ended[envs]
-        return used
+        ended = self._ended.items()
+        hanging = {envs for envs, (_, *turns) in ended if envs.hanging or not all(turn.done() for turn in turns)}
+        self._ended = {envs: tasks for envs, tasks in ended if envs in hanging or not tasks[0].done()}
+        return len(self._open) + self._opening + len(hanging)
 
     async def create(self, request: SessionRequest, generate: Generate, label: str) -> AgentSession:
         """Open a session and reset its environment; ``label`` is the served checkpoint.
@@ -192,11 +181,7 @@ class Sessions:
         return session
 
     def get(self, session_id: str) -> AgentSession:
-        """Return an open session.
-
-        Raises:
-            ApiError: 404 if there is none.
-        """
+        """Return an open session, or raise an `ApiError` (404)."""
         self.sweep()
         if session_id not in self._open:
             raise ApiError(404, "no such session; idle sessions are closed", "session_not_found")

@@ -25,7 +25,7 @@ __all__ = ["DIALECTS", "dialect_of", "messages", "model_body", "models_body", "p
 #: The first parts of paths below ``/v1`` that both providers have, and of Anthropic's own; all others are OpenAI's.
 SHARED, ANTHROPIC = ("models", "files"), ("messages", "complete", "organizations")
 #: Most names of ignored fields in one response's header.
-MAX_TOLD = 40
+MAX_NAMES = 40
 
 #: By the path of their requests.
 DIALECTS: dict[str, ModuleType] = {module.PATH: module for module in (chat_completions, responses, messages)}
@@ -65,5 +65,5 @@ def event_stream(events: AsyncIterator[bytes], headers: Mapping[str, str]) -> St
 
 def ignored_header(call: ModelCall) -> dict[str, str]:
     """Return the response header that lists parts of the request without effect."""
-    told = ", ".join(f"{name}={count}" for name, count in sorted((+call.ignored).items())[:MAX_TOLD])
-    return {"x-ignored": told.encode("ascii", "replace").decode()} if told else {}
+    names = ", ".join(f"{name}={count}" for name, count in sorted((+call.ignored).items())[:MAX_NAMES])
+    return {"x-ignored": names.encode("ascii", "replace").decode()} if names else {}

@@ -28,15 +28,14 @@ NOTES = (
     "prompt_cache_options",
 )  # fmt: skip
 MESSAGE_FIELDS = (
-    "role", "content", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "refusal", "function_call",
+    "role", "content", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "refusal",
 )  # fmt: skip
 
 
 class ChatRequest(DialectRequest):
-    """The fields that affect an answer; ``functions`` is the older form of ``tools``."""
+    """The fields that affect an answer."""
 
     messages: list[Any] = Field(min_length=1)
-    functions: list[Any] = Field([])
     max_completion_tokens: Limit = None
     max_tokens: Limit = None
     n: int = Field(1, ge=1, le=64)
@@ -47,16 +46,14 @@ class ChatRequest(DialectRequest):
 def read(data: Mapping[str, Any]) -> ModelCall:
     """Read a request; see `rl_agents.gateway.dialects`."""
     body, ignored = read_body(ChatRequest, data), Excluded()
-    definitions = [*body.tools, *({"function": function} for function in body.functions)]
     note_dropped(ignored, "messages", body.messages, MESSAGE_FIELDS)
-    options = {**body.several(NOTES), "include_usage": body.stream_options.get("include_usage") is True}
     return model_call(
-        "chat_completions", body, definitions, ("function",), body.several(PARAMS), ignored,
+        "chat_completions", body, body.tools, ("function",), body.several(PARAMS), ignored,
         messages=tuple(_message(item, number, ignored) for number, item in enumerate(body.messages)),
         max_tokens=body.max_completion_tokens or body.max_tokens,
         count=body.n,
         stop=tuple(body.stop),
-        options={**options, **({"functions": True} if body.functions else {})},
+        options={**body.several(NOTES), "include_usage": body.stream_options.get("include_usage") is True},
     )  # fmt: skip
 
 
@@ -108,12 +105,9 @@ class _Chunks:
         yield from self._text(sent.rest(answer))
         if not sent.content and not answer.tool_calls:  # empty text instead of null
             yield self._chunk(answer.index, {"content": ""})
-        if answer.tool_calls and self._call.options.get("functions"):
-            yield self._chunk(answer.index, _calls(self._call, answer))
-        else:
-            for number, called in enumerate(answer.tool_calls):
-                yield self._chunk(answer.index, {"tool_calls": [{"index": number, **_tool_call(self._call, called)}]})
-        yield self._chunk(answer.index, {}, _finish(self._call, answer))
+        for number, called in enumerate(answer.tool_calls):
+            yield self._chunk(answer.index, {"tool_calls": [{"index": number, **_tool_call(self._call, called)}]})
+        yield self._chunk(answer.index, {}, answer.finish)
 
     def end(self) -> Iterator[bytes]:
         if self._call.options.get("include_usage"):
@@ -142,24 +136,13 @@ class _Chunks:
 
 def _choice(call: ModelCall, answer: ModelAnswer) -> dict[str, Any]:
     content = answer.content or (None if answer.tool_calls else "")
-    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None, **_calls(call, answer)}
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+    if answer.tool_calls:
+        message["tool_calls"] = [_tool_call(call, called) for called in answer.tool_calls]
     if answer.thoughts:
         message["reasoning_content"] = answer.thoughts
     shown = None if answer.logprobs is None else {"content": logprob_entries(answer.logprobs), "refusal": None}
-    return {"index": answer.index, "message": message, "logprobs": shown, "finish_reason": _finish(call, answer)}
-
-
-def _calls(call: ModelCall, answer: ModelAnswer) -> dict[str, Any]:
-    if not answer.tool_calls:
-        return {}
-    if call.options.get("functions"):  # this form has one call
-        first = answer.tool_calls[0]
-        return {"function_call": {"name": first.name, "arguments": first.arguments}}
-    return {"tool_calls": [_tool_call(call, called) for called in answer.tool_calls]}
-
-
-def _finish(call: ModelCall, answer: ModelAnswer) -> str:
-    return "function_call" if answer.finish == "tool_calls" and call.options.get("functions") else answer.finish
+    return {"index": answer.index, "message": message, "logprobs": shown, "finish_reason": answer.finish}
 
 
 def _tool_call(call: ModelCall, called: AnsweredCall) -> dict[str, Any]:

@@ -16,17 +16,6 @@ from rl_agents.web.errors import ApiError, bad_request
 MAX_SHOWN = 300
 #: The parameters of a custom tool, whose only argument is any text.
 TEXT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-_FILES = {"command": "string", "path": "string", "file_text": "string", "old_str": "string", "new_str": "string",
-          "insert_line": "integer", "insert_text": "string", "view_range": "array"}  # fmt: skip
-#: Anthropic's predefined tools that the agent runs, by the prefix of their type, with their known arguments.
-CLIENT_TOOLS = {
-    "bash_": ("Runs a command in a shell.", {"command": "string", "restart": "boolean"}),
-    "text_editor_": ("Views and edits files; command: view, create, str_replace, insert.", _FILES),
-    "memory_": (
-        "Keeps files between conversations; command: view, create, str_replace, insert, delete, rename.",
-        {**_FILES, "old_path": "string", "new_path": "string"},
-    ),
-}
 
 Limit = Annotated[int | None, Field(ge=1)]
 #: Strings that end an answer: one or a list.
@@ -130,10 +119,6 @@ def _definitions(
             yield _named(body, False, namespace)
         elif kind == "custom":
             yield _named({**body, "parameters": TEXT}, True, namespace)
-        elif known := next((known for start, known in CLIENT_TOOLS.items() if str(kind).startswith(start)), None):
-            properties = {name: {"type": type_} for name, type_ in known[1].items()}
-            schema = {"type": "object", "properties": properties}
-            yield {"name": item.get("name"), "description": known[0], "parameters": schema}, None
         else:
             excluded[f"tools.{short(kind)}"] += 1
 

@@ -156,8 +156,8 @@ class ResponseEvents:
 
     def failure(self, problem: ApiError) -> Iterator[bytes]:
         """Return an error event, which SDKs raise, and then the failed response, for clients that read its status."""
-        told = problem.body()["error"]
-        yield self._event("error", code=problem.code, message=problem.message, param=problem.param, error=told)
+        fields = {"code": problem.code, "message": problem.message, "param": problem.param}
+        yield self._event("error", **fields, error=problem.body()["error"])
         failed = envelope(self._call, self._start, "failed", self._output)
         failed["error"] = {"code": "server_error", "message": problem.message}
         yield self._event("response.failed", response=failed)
@@ -205,8 +205,8 @@ class ResponseEvents:
         place = {"item_id": whole["id"], "output_index": len(self._output)}
         yield self._added(call_item(self._call, self._start.id, number, called, "in_progress"))
         yield self._event(f"response.{kind}.delta", **place, delta=whole[name])
-        told = {name: whole[name], **({} if custom else {"name": whole["name"]})}
-        yield self._event(f"response.{kind}.done", **place, **told)
+        named = {} if custom else {"name": whole["name"]}
+        yield self._event(f"response.{kind}.done", **place, **{name: whole[name]}, **named)
         yield self._done(whole)
 
     def _place(self) -> dict[str, Any]:
@@ -280,36 +280,18 @@ def read(data: Mapping[str, Any]) -> ModelCall:
         if getattr(body, name):
             raise bad_request(f"{name}: {kept}; send all of it as input and instructions", name, "unsupported_value")
     previous = body.previous_response_id.removeprefix(PREFIX)
-    items = _input(body.input, bool(previous), ignored)
+    items = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
+    if not items and not previous:
+        raise bad_request("input: a text or a list of at least one item is needed", "input")
     note_dropped(ignored, "input", items, ITEM_FIELDS)
-    told = {"instructions": body.instructions} if body.instructions else {}
     return model_call(
         "responses", body, body.tools, ("function",), _params(body.several(PARAMS)), ignored,
         messages=_messages(body.instructions, items, ignored, bool(previous)),
         max_tokens=body.max_output_tokens,
         stop=tuple(body.stop),
         previous=previous,
-        options={**body.several(NOTES), **told},
+        options={**body.several(NOTES), **({"instructions": body.instructions} if body.instructions else {})},
     )  # fmt: skip
-
-
-def _input(value: str | list[Any], follows: bool, ignored: Excluded) -> list[Any]:
-    """Return the new items; references to items of an earlier response are removed."""
-    if isinstance(value, str):
-        return [{"role": "user", "content": value}]
-    if not value and not follows:
-        raise bad_request("input: a text or a list of at least one item is needed", "input")
-    own = [item for item in value if not _is_reference(item)]
-    if len(own) < len(value) and not follows:
-        ignored["input.item_reference"] += len(value) - len(own)
-    return own
-
-
-def _is_reference(item: Any) -> bool:
-    """Return whether an item only refers to another one; its type is optional."""
-    if not isinstance(item, Mapping):
-        return False
-    return item.get("type") == "item_reference" or (item.get("type") is None and set(item) - {"type"} == {"id"})
 
 
 def _messages(instructions: str, items: Sequence[Any], ignored: Excluded, follows: bool) -> tuple[Message, ...]:

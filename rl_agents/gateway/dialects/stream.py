@@ -91,8 +91,8 @@ class StreamedAnswer:
 def logprob_entries(logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
     """Return log-probabilities in the format of OpenAI's APIs."""
     return [
-        {**_entry(one.token, one.logprob), "top_logprobs": [_entry(token, value) for token, value in one.top]}
-        for one in logprobs
+        {**_entry(item.token, item.logprob), "top_logprobs": [_entry(token, value) for token, value in item.top]}
+        for item in logprobs
     ]
 
 

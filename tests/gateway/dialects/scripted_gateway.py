@@ -2,23 +2,24 @@
 
 import asyncio
 import json
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
 
 from rl_agents.gateway.calls import AnsweredCall, Delta, Finish, ModelAnswer, ModelCall, Start, StreamPart
-from rl_agents.gateway.dialects import DIALECTS, dialect_of, messages, model_body, models_body, primed
-from rl_agents.tools.strict_json import strict_json
-from rl_agents.web.errors import ApiError
+from rl_agents.gateway.dialects import messages, model_body, written
+from rl_agents.gateway.routes import model_routes
+from rl_agents.web.bodies import json_object
+from rl_agents.web.errors import ApiError, handlers
 
 CREATED = 1_700_000_000
 LETTERS = 5
@@ -72,62 +73,52 @@ async def pieces_of(answers: Sequence[ModelAnswer], breaks: ApiError | None = No
 
 @dataclass
 class Script:
-    """What is answered, in order; a problem is raised before the stream."""
+    """A service of the real routes. What it answers, in order; a problem is raised before the stream."""
 
     answers: list[ModelAnswer | ApiError] = field(default_factory=list)
     seen: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     calls: list[ModelCall] = field(default_factory=list)
 
-    def next(self, call: ModelCall) -> list[ModelAnswer]:
-        self.calls.append(call)
+    def begin(self, request: Request, dialect: ModuleType, body: bytes) -> tuple[ModelCall, Any]:
+        call = self._read(request, body, dialect.read)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, ApiError):
             raise answer
-        return [
+        return call, Scripted([
             replace(answer, id=f"a{len(self.calls)}", index=index, content=answer.content + "!" * index)
             for index in range(call.count)
-        ]
+        ])  # fmt: skip
+
+    def count(self, request: Request, body: bytes) -> int:
+        self._read(request, body, messages.read_count)
+        return 42
+
+    def model(self, request: Request) -> dict[str, Any]:
+        return model_body("policy", CREATED)
+
+    def _read(self, request: Request, body: bytes, read: Any) -> ModelCall:
+        data = json_object(body)
+        self.seen.append((request.url.path, data))
+        self.calls.append(read(data))
+        return self.calls[-1]
+
+
+@dataclass
+class Scripted:
+    """A request that is answered."""
+
+    given: list[ModelAnswer]
+
+    async def answers(self) -> list[ModelAnswer]:
+        return self.given
+
+    def stream(self) -> AsyncIterator[StreamPart]:
+        return pieces_of(self.given)
 
 
 def application(script: Script) -> Starlette:
-    """The routes of a gateway that the dialects need."""
-
-    async def ask(request: Request) -> Response:
-        path = request.url.path
-        dialect = DIALECTS[path]
-        try:
-            data = strict_json((await request.body()).decode())
-            script.seen.append((path, data))
-            call = dialect.read(data)
-            answers = script.next(call)
-            if not call.stream:
-                return JSONResponse(dialect.whole(call, answers))
-            pieces = await primed(pieces_of(answers))
-            return StreamingResponse(dialect.events(call, pieces), media_type="text/event-stream")
-        except ApiError as error:
-            return JSONResponse(dialect_of(path, request.headers).error(error), error.status, dict(error.headers()))
-
-    async def count(request: Request) -> Response:
-        try:
-            data = strict_json((await request.body()).decode())
-            script.seen.append((request.url.path, data))
-            script.calls.append(messages.read_count(data))
-            return JSONResponse(messages.counted(42))
-        except ApiError as error:
-            return JSONResponse(messages.error(error), error.status)
-
-    async def list_models(request: Request) -> Response:
-        return JSONResponse(models_body(model_body("policy", CREATED)))
-
-    async def one_model(request: Request) -> Response:
-        return JSONResponse(model_body(request.path_params["name"], CREATED))
-
-    posts = [Route(path, ask, methods=["POST"]) for path in DIALECTS]
-    rest = [
-        Route(messages.COUNT_PATH, count, methods=["POST"]), Route("/v1/models", list_models),
-        Route("/v1/models/{name}", one_model),
-    ]  # fmt: skip
-    return Starlette(routes=[*posts, *rest])
+    errors = handlers(logging.getLogger(__name__), "test", written)
+    return Starlette(routes=model_routes(script), exception_handlers=errors)
 
 
 @contextmanager

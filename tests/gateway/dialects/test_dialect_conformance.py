@@ -24,7 +24,6 @@ FLAT = [
 CHAT = [{"type": "function", "function": {"name": "add"}}, {"type": "custom", "custom": {"name": "edit"}}]
 CALLS = {
     "chat": chat_completions.read({**ASKED, "tools": CHAT, "stream_options": {"include_usage": True}}),
-    "functions": chat_completions.read({**ASKED, "functions": [{"name": "add"}]}),
     "responses": responses.read({"model": "m", "input": "x", "tools": FLAT, "metadata": {"a": "b"}, "store": False}),
     "messages": messages.read({**ASKED, "tools": [{"name": "add", "input_schema": {"type": "object"}}]}),
 }

@@ -216,13 +216,6 @@ ACCEPTED: list[tuple[ModuleType, dict[str, Any], tuple[dict[str, Any], ...], dic
         {"input.web_search_call": 1},
     ),
     (responses, said({"type": "compaction", "encrypted_content": "x"}), (user(""),), {"input.compaction": 1}),
-    (chat_completions, said({"role": "function", "name": "f", "content": "5"}), ({**OURS, "tool_call_id": "f"},), {}),
-    (
-        chat_completions,
-        said(user("x"), {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}),
-        (user("x"), {**turn("", ("f", {})), "tool_calls": [{**turn("", ("f", {}))["tool_calls"][0], "id": "f"}]}),
-        {},
-    ),
     *(
         (dialect, said({"role": "user", "content": [{"type": "text", "text": "See:"}, {"type": kind, "x": 1}]}),
          (user(f"See:\n[{kind} {NO_IMAGE}"),), {f"content.{kind}": 1})
@@ -292,12 +285,9 @@ def test_tools_that_the_agent_runs_are_offered_and_the_others_counted() -> None:
     assert call.tools[1].parameters["properties"] == {"input": {"type": "string"}}
     assert call.forms == {"patch": ToolForm("patch", True), "agents.spawn": ToolForm("spawn", False, "agents")}
     assert call.ignored == {"tools.web_search": 1, "tools.twice": 1}
-    shell, search = {"type": "bash_20250124", "name": "bash"}, {"type": "web_search_20250305", "name": "web_search"}
-    claude = messages.read({**said(ASKED), "tools": [shell, search]})
-    assert [tool.name for tool in claude.tools] == ["bash"] and "command" in claude.tools[0].parameters["properties"]
-    assert claude.ignored == {"tools.web_search_20250305": 1, "input": 1}
-    old = chat_completions.read(asked(functions=[{"name": "add", "parameters": SCHEMA}]))
-    assert [tool.name for tool in old.tools] == ["add"] and old.options["functions"]
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    claude = messages.read({**said(ASKED), "tools": [search]})
+    assert not claude.tools and claude.ignored == {"tools.web_search_20250305": 1, "input": 1}
 
 
 #: By what no library checks: the words are ours. Types and ranges: `serving.test_bad_requests`.
