@@ -12,7 +12,7 @@ from typing import Any
 from rl_agents.background import together
 from rl_agents.chat.template import ChatTemplate
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Start, StreamPart
-from rl_agents.gateway.stream_view import StreamView, answer_id, written_answer
+from rl_agents.gateway.stream_view import StreamView, answer_id
 from rl_agents.inference.base import Completion, EngineError, Likeliest, OnTokens, RequestRefused
 from rl_agents.tools.calls import Tool
 from rl_agents.web.errors import ApiError, bad_request
@@ -160,9 +160,8 @@ async def sample_answers(
     return await together(sample(index) for index in range(request.call.count))
 
 
-def answer_of(request: PendingRequest, index: int, number: int, view: StreamView, finish_reason: str) -> ModelAnswer:
-    """Return an answer for clients; ``number``: its own, for the ids of its tool calls."""
-    return written_answer(view, request.call.dialect, number, request.start(index), finish_reason, index)
+def context_full(max_model_len: int, found: str) -> ApiError:
+    return bad_request(f"the context has {max_model_len} tokens; {found}", "messages", "context_length_exceeded")
 
 
 @asynccontextmanager

@@ -23,12 +23,12 @@ from rl_agents.chat.template import ChatTemplate
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import Step
 from rl_agents.errors import InputError
-from rl_agents.gateway.answers import DeltaLog, PendingRequest, answer_of, answering, sample_answers
+from rl_agents.gateway.answers import DeltaLog, PendingRequest, answering, context_full, sample_answers
 from rl_agents.gateway.calls import GatewayLimits, ModelAnswer, ModelCall, RequestIdentity
 from rl_agents.gateway.conversation_tree import CallRequest, ConversationTree, completion_of, split_header
 from rl_agents.gateway.recording import exchange_of, rebuild
 from rl_agents.gateway.sessions import OpenSession, RecordedRequest, SessionTrace, step_of
-from rl_agents.gateway.stream_view import shown_message
+from rl_agents.gateway.stream_view import shown_message, written_answer
 from rl_agents.inference.base import Completion, Engine, Extras, OnTokens, Sampling, check_completion, least_room
 from rl_agents.store.reader import PoolReader, Where
 from rl_agents.store.records import Call, Exchange, Opening, Record, RewardNote
@@ -272,11 +272,11 @@ class Gateway:
         return min(room, self.limits.max_response_tokens, wanted)
 
     def _full(self, session: OpenSession | None, found: str) -> ApiError:
-        why = f"the context has {self.limits.max_model_len} tokens; {found}"
+        found += "" if session is None else ": nothing is cut, the session has ended"
+        problem = context_full(self.limits.max_model_len, found)
         if session is not None:
-            why += ": nothing is cut, the session has ended"
-            session.finish("context_length", why)
-        return ApiError(400, why, "context_length_exceeded", "messages")
+            session.finish("context_length", problem.message)
+        return problem
 
     # --- from a request to its answers: sampled or repeated, recorded, then returned ------------------------------
 
@@ -297,7 +297,8 @@ class Gateway:
             answers = []
             for index, (call, (view, completion)) in enumerate(zip(pending.calls, sampled, strict=True)):
                 call.take(completion, self.template.decode(completion.token_ids))
-                answers.append(answer_of(pending, index, call.id, view, completion.finish_reason))
+                start, reason = pending.start(index), completion.finish_reason
+                answers.append(written_answer(view, pending.call.dialect, call.id, start, reason, index))
             await self._commit(session, pending, request, answers)
         except BaseException as error:
             problem = _problem(error)

@@ -173,10 +173,6 @@ def build(args: Mapping[str, Any]) -> serve.Application:
     keys = Keys.from_environment(options.api_key_env, options.admin_key_env)
     checkpoint = find_checkpoint(options.checkpoint)
     settings = served_settings(checkpoint, {**run_keys, "engine": options.engine})
-    return application(options, settings, checkpoint, keys)
-
-
-def application(options: ServingOptions, settings: Settings, checkpoint: Checkpoint, keys: Keys) -> serve.Application:
     engine = engine_settings(options, settings, checkpoint)
     replica = serve.deployment(Replica).options(
         name="Policy",
@@ -184,7 +180,7 @@ def application(options: ServingOptions, settings: Settings, checkpoint: Checkpo
         max_queued_requests=options.max_queued_requests,
         graceful_shutdown_timeout_s=options.request_timeout_s,
         ray_actor_options={"num_cpus": engine.threads, "num_gpus": _gpus(settings)},
-        **_scale(options),
+        **_replicas(options),
     )
     capacity = options.max_replicas * options.max_ongoing_requests + options.max_queued_requests
     gateway = serve.deployment(serve.ingress()(Gateway)).options(
@@ -211,7 +207,7 @@ def engine_settings(options: ServingOptions, settings: Settings, checkpoint: Che
     return replace(engine, max_batch=options.max_ongoing_requests, weight_switch="keep", vllm_args=vllm_args)
 
 
-def _scale(options: ServingOptions) -> dict[str, Any]:
+def _replicas(options: ServingOptions) -> dict[str, Any]:
     if options.min_replicas == options.max_replicas:
         return {"num_replicas": options.min_replicas}
     target = options.target_ongoing_requests or max(1, options.max_ongoing_requests // 2)

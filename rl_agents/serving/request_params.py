@@ -20,6 +20,7 @@ from rl_agents.web.bodies import read_body, shown
 from rl_agents.web.errors import bad_request
 
 PLAIN = Extras()
+PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
 NO_STRUCTURE = "the torch engine does not constrain what it samples; serve with engine=vllm"
 NO_EXTRAS = "the torch engine samples from the policy as it is; serve with engine=vllm"
 
@@ -66,15 +67,9 @@ def read_params(call: ModelCall) -> tuple[ModelCall, RequestParams]:
     top = fields.top_logprobs if shows_logprobs(call, fields) else None
     tools = () if choice[0] == "none" else call.tools
     structure = _structure(call, fields, tools, choice)
-    extras = Extras(
-        top_logprobs=fields.top_logprobs,
-        top_k=max(0, fields.top_k),
-        min_p=fields.min_p,
-        presence_penalty=fields.presence_penalty,
-        frequency_penalty=fields.frequency_penalty,
-        repetition_penalty=fields.repetition_penalty,
-        logit_bias=tuple((int(token), bias) for token, bias in fields.logit_bias.items()),
-    )
+    bias = tuple((int(token), bias) for token, bias in fields.logit_bias.items())
+    same = {name: getattr(fields, name) for name in ("top_logprobs", "min_p", *PENALTIES)}
+    extras = Extras(top_k=max(0, fields.top_k), logit_bias=bias, **same)
     call.ignored.update(map(short, fields.model_extra or ()))
     options = {**call.options, "temperature": fields.temperature, "top_p": fields.top_p}
     params = RequestParams(fields.temperature, fields.top_p, fields.seed, structure, extras)

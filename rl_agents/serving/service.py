@@ -19,10 +19,10 @@ from rl_agents.chat.template import ChatOptions, load_tokenizer, make_context
 from rl_agents.config import Settings
 from rl_agents.envs.base import env_spec
 from rl_agents.errors import InputError
-from rl_agents.gateway.answers import PendingRequest, answer_of, answering, sample_answers
+from rl_agents.gateway.answers import PendingRequest, answering, context_full, sample_answers
 from rl_agents.gateway.calls import ModelAnswer, ModelCall
 from rl_agents.gateway.dialects import chat_completions, model_body
-from rl_agents.gateway.stream_view import opened_thought
+from rl_agents.gateway.stream_view import opened_thought, written_answer
 from rl_agents.inference.base import Completion, EngineError, OnTokens, Sampling
 from rl_agents.serving.metrics import Meter
 from rl_agents.serving.options import ServingOptions
@@ -112,9 +112,10 @@ class Service:
                 sampled = await sample_answers(pending, self._template, prompt_ids, pending.call.tools, generate)
         finally:
             pending.deltas.end()
+        call, number = pending.call, pending.number
         return [
-            answer_of(pending, index, pending.number + index, view, completion.finish_reason)
-            for index, (view, completion) in enumerate(sampled)
+            written_answer(view, call.dialect, number + index, pending.start(index), part.finish_reason, index)
+            for index, (view, part) in enumerate(sampled)
         ]
 
     async def _sampled(
@@ -138,7 +139,7 @@ class Service:
 
     def _prompt_ids(self, call: ModelCall) -> list[int]:
         if self._template.exceeds(call.messages, self._settings.max_model_len):
-            raise self._full("the messages are longer")
+            raise context_full(self._settings.max_model_len, "the messages are longer")
         try:
             messages, tools = in_call_order(call.messages), [tool.to_openai() for tool in call.tools]
             return self._template.chat_ids(messages, tools, repair=True)
@@ -148,12 +149,8 @@ class Service:
     def _budget(self, call: ModelCall, prompt_tokens: int) -> int:
         room = self._settings.max_model_len - prompt_tokens
         if room < 1:
-            raise self._full(f"the messages take {prompt_tokens}")
+            raise context_full(self._settings.max_model_len, f"the messages take {prompt_tokens}")
         return min(room, self._options.max_output_tokens or room, call.max_tokens or room)
-
-    def _full(self, found: str) -> ApiError:
-        message = f"the context has {self._settings.max_model_len} tokens; {found}"
-        return bad_request(message, "messages", "context_length_exceeded")
 
     def model(self) -> dict[str, Any]:
         """Describe the model in the format of OpenAI's and Anthropic's clients; other names are answered, too."""
