@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from gateway.models import MemoryPool, Rig, letters, opening
+from gateway.models import MemoryPool, Rig, opening
 
 from rl_agents.data.tasks import step_seed
 from rl_agents.gateway.server import serving
@@ -67,68 +67,20 @@ async def test_a_key_may_come_as_anthropics_clients_send_it():
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_bad_requests_are_refused_in_the_dialects_form_and_lose_nothing(path, monkeypatch):
-    monkeypatch.setattr("rl_agents.gateway.server.MAX_BODY_BYTES", 2000)
+async def test_a_session_is_named_by_its_key_and_a_refusal_loses_nothing(path):
     body = BODIES[path]
-    raw = {"content-type": "application/json"}
     async with playing() as (rig, client):
         rig.gateway.open(opening("other", 8))
         problems = [
             await client.post(path, json=body, headers={"Authorization": "Bearer wrong"}),
             await client.post("/s/nobody" + path, json=body, headers={"Authorization": ""}),
             await client.post("/s/other" + path, json=body),
-            await client.post(path, content=b"{", headers=raw),
-            await client.post(path, content=b"[]", headers=raw),
-            await client.post(path, content=b'{"model": "\xff"}', headers=raw),
-            await client.post(path, content=b'{"model": "\\ud800"}', headers=raw),
-            await client.post(path, json={**body, "padding": "x" * 3000}),
-            await client.post(path, content=b"{}", headers={"content-type": "text/plain"}),
-            await client.post(path, json=body, headers={"host": "evil.example"}),
-            await client.post(path, json={"model": "m"}),
-            await client.post(path, json={**body, "tools": [{"type": "function", "name": 5}]}),
-            await client.post(path, json={**body, "stream": True, "model": 5}),
-            await client.get(path),
-            await client.post(path + "/nothing", json=body),
         ]
         good = await client.post(path, json=body)
-        codes, trace = [code_of(path, problem) for problem in problems], await rig.trace()
-    assert codes == [401, 404, 403, 400, 400, 400, 400, 413, 415, 403, 400, 400, 400, 405, 404]
-    assert good.status_code == 200 and len(trace.steps) == 1
-
-
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("path", BODIES)
-async def test_failures_of_the_engine_and_full_contexts_are_http_errors_also_of_streams(path, stream):
-    async with playing() as (rig, client):
-        rig.engine.failures = 1
-        broken = await client.post(path, json={**BODIES[path], "stream": stream})
-        field = "input" if path == RESPONSES else "messages"
-        long = "x " * 2000 if path == RESPONSES else [{"role": "user", "content": "x " * 2000}]
-        full = await client.post(path, json={**BODIES[path], field: long, "stream": stream})
-        await rig.gateway.close("s")
-        closed = await client.post("/s/s" + path, json=BODIES[path], headers={"Authorization": ""})
-        assert [code_of(path, response) for response in (broken, full, closed)] == [503, 400, 410]
-
-
-STOP_FIELD = {CHAT: "stop", RESPONSES: "stop", MESSAGES: "stop_sequences"}
-
-
-def usage_of(path, body):
-    usage = body["usage"]
-    return usage["completion_tokens" if path == CHAT else "output_tokens"]
-
-
-@pytest.mark.parametrize("path", BODIES)
-async def test_stop_strings_end_answers_and_streams_of_every_dialect_and_usage_counts_what_was_kept(path):
-    body = {**BODIES[path], STOP_FIELD[path]: ["don"]}
-    async with playing() as (rig, client):
-        whole = (await client.post(path, json=body)).json()
-        stream = (await client.post(path, json={**body, "stream": True})).text
-        one, two = (await rig.trace()).steps
-    kept = letters("well don")
-    assert text_of(path, whole) == "well " and usage_of(path, whole) == len(kept)
-    assert one.response_ids == two.response_ids == kept and not any(f'"{letter}"' in stream for letter in "don")
-    assert rig.engine.sampled_tokens == 2 * len(kept)
+        trace = await rig.trace()
+        problems.append(await client.post("/s/s" + path, json=body, headers={"Authorization": ""}))
+        codes = [code_of(path, problem) for problem in problems]
+    assert codes == [401, 404, 403, 410] and good.status_code == 200 and len(trace.steps) == 1
 
 
 #: (path, fields, whether tools are offered, names in x-ignored)
@@ -217,16 +169,6 @@ async def test_errors_have_the_form_of_their_path(version):
             assert code_of(MESSAGES if anthropics else CHAT, answer) == 404
         unknown = await client.get("/v1/models/other", headers=headers)
     assert code_of(MESSAGES if version else CHAT, unknown) == 404
-
-
-async def test_models_and_token_counts():
-    async with playing() as (_rig, client):
-        listed, one = await client.get("/v1/models"), await client.get("/s/s/v1/models/policy")
-        unknown = await client.get("/v1/models/other")
-        count = await client.post(f"{MESSAGES}/count_tokens", json=BODIES[MESSAGES])
-        answer = await client.post(MESSAGES, json=BODIES[MESSAGES])
-    assert listed.json()["data"][0]["id"] == one.json()["id"] == "policy" and unknown.status_code == 404
-    assert count.json()["input_tokens"] == answer.json()["usage"]["input_tokens"]
 
 
 async def test_sessions_are_opened_rewarded_and_ended_over_http(monkeypatch):

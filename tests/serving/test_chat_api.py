@@ -186,8 +186,6 @@ def test_requests_that_cannot_be_answered_say_why(server: Server, caller: Server
     assert problem(caller.chat(messages=endless))[1:] == (
         "context_length_exceeded", "the context has 64 tokens; the messages are longer",
     )  # fmt: skip
-    assert problem(server.request("GET", "/nowhere"))[:2] == (404, "not_found")
-    assert problem(server.request("PUT", "/v1/models"))[:2] == (405, "method_not_allowed")
 
 
 def test_a_server_answers_to_every_name(server: Server) -> None:
@@ -196,18 +194,15 @@ def test_a_server_answers_to_every_name(server: Server) -> None:
     assert answer.headers["x-ignored"] == "model=1, temprature=1"
 
 
-def test_bodies_are_bounded_and_must_be_json(server: Server) -> None:
+def test_bodies_without_a_length_are_bounded(server: Server) -> None:
     path = "/v1/chat/completions"
 
     async def parts() -> Any:
         for _ in range(10):
             yield b" " * 1024
 
-    assert problem(server.chat(user="x" * 5000))[:2] == (413, "body_too_large")
     chunked = server.request("POST", path, content=parts(), headers={"content-type": "application/json"})
     assert problem(chunked)[:2] == (413, "body_too_large")
-    form = server.request("POST", path, content=b"{}", headers={"content-type": "text/plain"})
-    assert problem(form)[:2] == (415, "unsupported_media_type")
 
 
 def test_without_a_key_only_this_machine_is_served(server: Server) -> None:
