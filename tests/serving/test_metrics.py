@@ -24,7 +24,7 @@ ENDINGS = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_su
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = write_model(tmp_path_factory.mktemp("models") / "greeter", ["hello", "dear", "world"])
-    server = Server(folder, max_model_len=MAX_TOKENS, max_response_tokens=16)
+    server = Server(folder, max_model_len=MAX_TOKENS, max_response_tokens=16, **{"env.prompt": "compact"})
     yield server
     server.close()
 

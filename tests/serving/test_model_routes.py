@@ -46,7 +46,7 @@ class Api:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = write_model(tmp_path_factory.mktemp("models") / "m", SAID.split())
-    server = Server(folder, max_model_len=MAX_TOKENS, max_body_kb=16)
+    server = Server(folder, max_body_kb=16, max_model_len=MAX_TOKENS, **{"env.prompt": "compact"})
     yield server
     server.close()
 
