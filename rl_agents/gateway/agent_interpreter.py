@@ -76,7 +76,7 @@ class HostedAgent:
         session = HostedRun(host, self.world(given))
         try:
             async with asyncio.timeout(timeout_s):
-                return await session.play(given)
+                return await session.run(given)
         except TimeoutError:
             await session.stop()
             return AgentEnd(session.world.result(), timed_out=True)
@@ -94,16 +94,16 @@ class HostedRun:
         if host.over:
             self._inbox.put_nowait({"error": host.over})
 
-    async def play(self, given: Given) -> AgentEnd:
-        await self.host.send({"play": self._number, "task": dict(given.task), "client": asdict(given.client())})
+    async def run(self, given: Given) -> AgentEnd:
+        await self.host.send({"run": self._number, "task": dict(given.task), "client": asdict(given.client())})
         while True:
             message = await self._inbox.get()
-            if "ask" not in message:
+            if "step" not in message:
                 self._ended = True
-                return self._account(message)
-            self._step = _STEPS.submit(contextvars.copy_context().run, self._told, message["text"])
-            told = await asyncio.wrap_future(self._step)
-            await self.host.send({"told": self._number, **told})
+                return self._agent_end(message)
+            self._step = _STEPS.submit(contextvars.copy_context().run, self._observed, message["text"])
+            observed = await asyncio.wrap_future(self._step)
+            await self.host.send({"observed": self._number, **observed})
 
     async def stop(self) -> None:
         """Cancel the session; if the process does not react, kill it."""
@@ -111,7 +111,7 @@ class HostedRun:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
                 while not self._ended:
-                    self._ended = "ask" not in await self._inbox.get()
+                    self._ended = "step" not in await self._inbox.get()
         if not self._ended:
             await self.host.kill("it was stuck, and was killed")
 
@@ -123,13 +123,13 @@ class HostedRun:
         if not self._ended:
             self.host.write({"stop": self._number})
 
-    def _told(self, text: str | None) -> Message:
+    def _observed(self, text: str | None) -> Message:
         try:
             return {"answer": self.world.act(text)}
         except Exception as error:  # environments may raise anything
             return {"error": one_line(f"the environment: {type(error).__name__}: {error}")}
 
-    def _account(self, message: Message) -> AgentEnd:
+    def _agent_end(self, message: Message) -> AgentEnd:
         if "error" in message:
             return AgentEnd(self.world.result(), error=one_line(message["error"]))
         if message["result"] is not None:
@@ -156,7 +156,7 @@ class Host:
         self._writer: asyncio.StreamWriter | None = None
         #: Why the agent cannot be imported; empty: it is imported.
         self._ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._play())
+        self._task = asyncio.create_task(self._run())
 
     async def wait(self) -> None:
         """Wait until the agent is imported.
@@ -194,7 +194,7 @@ class Host:
         await asyncio.wait({self._task}, timeout=GRACE_S + 7.0)
         kill_tree(self._process.pid)
 
-    async def _play(self) -> None:
+    async def _run(self) -> None:
         """Start the process and distribute its messages until it ends."""
         output = Output()
         try:
@@ -211,7 +211,7 @@ class Host:
                 message = json.loads(line)
                 if "ready" in message or "failed" in message:
                     self._ready.set_result(one_line(message.get("failed", "")))
-                elif inbox := self.sessions.get(message.get("ask") or message.get("end")):
+                elif inbox := self.sessions.get(message.get("step") or message.get("end")):
                     inbox.put_nowait(message)
         self._writer.close()
         try:

@@ -7,9 +7,9 @@ It imports only the standard library, since rl_agents is not installed in that i
 
     to here                                       from here
                                                   {"ready": true} or {"failed": "one line"}
-    {"play": 3, "task": {...}, "client": {...}}   {"end": 3, "result": {...}} or {"end": 3, "error": "one line"}
+    {"run": 3, "task": {...}, "client": {...}}    {"end": 3, "result": {...}} or {"end": 3, "error": "one line"}
     {"stop": 3}                                   {"end": 3, ...}
-    {"told": 3, "answer": ...} or "error"         {"ask": 3, "text": "the argument of step()"}; null: reset()
+    {"observed": 3, "answer": ...} or "error"     {"step": 3, "text": "the argument of step()"}; null: reset()
 """
 
 from __future__ import annotations
@@ -61,48 +61,48 @@ class Client:
 
     async def reset(self) -> str:
         """Start the task and return the first observation."""
-        return (await self._host.ask(self._number, None))[0]
+        return (await self._host.step(self._number, None))[0]
 
     async def step(self, text: str) -> tuple[str, bool]:
         """Act with a complete response of the model; return the next observation, and whether the episode ended."""
-        observation, done = await self._host.ask(self._number, text)
+        observation, done = await self._host.step(self._number, text)
         return observation, done
 
 
 class Host:
     def __init__(self, agent: Any, writer: asyncio.StreamWriter) -> None:
         self.agent, self.writer = agent, writer
-        self.playing: dict[int, asyncio.Task[None]] = {}
-        self.asked: dict[int, asyncio.Future[Any]] = {}
+        self.running: dict[int, asyncio.Task[None]] = {}
+        self.steps: dict[int, asyncio.Future[Any]] = {}
 
     def send(self, **message: Any) -> None:
         self.writer.write(json.dumps(message, default=_item).encode() + b"\n")
 
-    async def ask(self, number: int, text: str | None) -> Any:
-        if number in self.asked:
+    async def step(self, number: int, text: str | None) -> Any:
+        if number in self.steps:
             raise RuntimeError("client.step() is already running; take one step at a time")
-        answer = self.asked[number] = asyncio.get_running_loop().create_future()
-        self.send(ask=number, text=text)
+        answer = self.steps[number] = asyncio.get_running_loop().create_future()
+        self.send(step=number, text=text)
         try:
             return await answer
         finally:
-            del self.asked[number]
+            del self.steps[number]
 
     def take(self, message: dict[str, Any]) -> None:
-        if "play" in message:
-            number = message["play"]
-            self.playing[number] = asyncio.ensure_future(self.play(number, message["task"], message["client"]))
-        elif "stop" in message and message["stop"] in self.playing:
-            self.playing[message["stop"]].cancel()
-        elif "told" in message:
-            answer = self.asked.get(message["told"])
+        if "run" in message:
+            number = message["run"]
+            self.running[number] = asyncio.ensure_future(self.report(number, message["task"], message["client"]))
+        elif "stop" in message and message["stop"] in self.running:
+            self.running[message["stop"]].cancel()
+        elif "observed" in message:
+            answer = self.steps.get(message["observed"])
             if answer is not None and not answer.done():
                 if "error" in message:
                     answer.set_exception(RuntimeError(message["error"]))
                 else:
                     answer.set_result(message["answer"])
 
-    async def play(self, number: int, task: dict[str, Any], given: dict[str, Any]) -> None:
+    async def report(self, number: int, task: dict[str, Any], given: dict[str, Any]) -> None:
         """Run the agent once and report how it ended."""
         running = asyncio.ensure_future(self.run(task, Client(self, number, given)))
         try:
@@ -111,7 +111,7 @@ class Host:
             running.cancel()
             await asyncio.wait({running}, timeout=STOP_S)
             said = {"error": "it was stopped"}
-        self.playing.pop(number, None)
+        self.running.pop(number, None)
         self.send(end=number, **said)
 
     async def run(self, task: dict[str, Any], client: Client) -> dict[str, Any]:

@@ -44,9 +44,9 @@ def effective(call: ModelCall, limits: GatewayLimits) -> ModelCall:
         ApiError: 400 for an invalid value.
     """
     fields = read_body(AnswerFields, call.params)
-    choice, _, one = tool_choice(call, fields.tool_choice)
+    choice, _, single = tool_choice(call, fields.tool_choice)
     top = fields.top_logprobs if shows_logprobs(call, fields) else None
-    ignored = {"tool_choice": choice not in ("auto", "none"), "tool_choice.disable_parallel_tool_use": one}
+    ignored = {"tool_choice": choice not in ("auto", "none"), "tool_choice.disable_parallel_tool_use": single}
     if top is not None and limits.logprobs == "none":
         ignored["logprobs"], top = True, None
     if top and limits.logprobs != "top":
@@ -73,18 +73,18 @@ def tool_choice(call: ModelCall, value: Any) -> tuple[str, str, bool]:
         value = {"type": value or "auto"}
     if not isinstance(value, Mapping):
         value = {"type": None}
-    one, kind = value.get("disable_parallel_tool_use") is True, value.get("type")
+    single, kind = value.get("disable_parallel_tool_use") is True, value.get("type")
     if kind == "allowed_tools":  # all others are offered, too
         call.ignored["tool_choice.allowed_tools"] += 1
         kind = (value.get(kind) or value).get("mode")  # nested in Chat Completions, flat in Responses
     if kind in ("auto", "none", "required", "any"):
-        return ("required" if kind == "any" else str(kind)), "", one
+        return ("required" if kind == "any" else str(kind)), "", single
     body = value.get("function") or value.get("custom") or value
     name = body.get("name") if isinstance(body, Mapping) else None
     if kind in ("function", "tool", "custom") and isinstance(name, str):
-        return "named", name, one
+        return "named", name, single
     if any(str(kind).startswith(name) for name in (tool.removeprefix("tools.") for tool in call.ignored)):
         call.ignored[f"tool_choice.{short(kind)}"] += 1  # a tool that the provider runs
-        return "auto", "", one
+        return "auto", "", single
     got = shown(dict(value))
     raise bad_request(f"tool_choice: auto, none, required or one function's name is needed (got {got})", "tool_choice")

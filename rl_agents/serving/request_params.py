@@ -122,19 +122,19 @@ def _structure(
     call: ModelCall, fields: SamplingFields, tools: tuple[Tool, ...], choice: tuple[str, str, bool]
 ) -> Structure | None:
     """Return the requested form of the answer."""
-    schema, (kind, name, one) = _schema(call, fields), choice
-    must, one = kind in ("required", "named"), one or not fields.parallel_tool_calls
+    schema, (kind, name, single) = _schema(call, fields), choice
+    must, single = kind in ("required", "named"), single or not fields.parallel_tool_calls
     if must and not tools:
         raise bad_request("tool_choice: a call is required and no tools are offered", "tool_choice")
     callable_ = tuple(tool for tool in tools if kind != "named" or tool.name == name)
     if tools and not callable_:
         raise bad_request(f"tool_choice: {nearest(name, [tool.name for tool in tools])}", "tool_choice")
-    if schema is None and not (tools and (must or fields.strict or one)):
+    if schema is None and not (tools and (must or fields.strict or single)):
         return None
     for tool in callable_:
         if tool.parameters:
             _enforceable(tool.parameters, "tools")
-    return Structure(None if must else schema, callable_, must, one or kind == "named")
+    return Structure(None if must else schema, callable_, must, single or kind == "named")
 
 
 def _enforceable(schema: Any, field: str) -> Mapping[str, Any]:
