@@ -75,8 +75,8 @@ CRITIC = ("critic_lr=1e-3", "critic_warmup=2")
 #: chain-gae's former default: it looked further ahead.
 LAMBDA_095 = ("gae_lambda=0.95", "transition_prior=0")
 SEARCH = ("algo=3spo", "search_steps=2200")
-#: The norm is the default. It is named, so that a grid does not continue runs on file of the form before its floor.
-LEARNED = (*SEARCH, "lr=6e-4", "sibling_norm=running")
+#: The clip is the default. It is named, so that a grid does not continue runs on file of the form before it.
+LEARNED = (*SEARCH, "lr=6e-4", "grad_clip=0.05")
 #: 3spo with one part changed: what the paper ablates, then what our reading adds to it.
 ABLATIONS: dict[str, tuple[str, ...]] = {
     "3spo, w/o novelty": ("novelty=none",),

@@ -189,10 +189,8 @@ class SearchRun:
         ]
         table = np.array(rows, dtype=np.int64).reshape(-1, 5)
         rewards = [step.reward for one in samples for step in one.steps]
-        deviation = samples[0].facts["deviation"] if samples else None
-        gained = sibling_advantages(
-            rewards, table[:, 3], table[:, 4], deviation=deviation, weight=self.settings.path_weight
-        )
+        norm, weight = self.settings.sibling_norm, self.settings.path_weight
+        gained = sibling_advantages(rewards, table[:, 3], table[:, 4], norm=norm, weight=weight)
         return Samples(table[:, 0], table[:, 2], table[:, 1], gained, np.ones(len(rows)))
 
     def _expand(self, specs: Sequence[BranchSpec]) -> list[Expansion]:

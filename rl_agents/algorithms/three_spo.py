@@ -3,7 +3,7 @@
     S(s) = exp(-α·ln(t)·p(s))·gate(s)                                          eq. 1: 1 unknown, 0 mastered
     R    = ω·R_novel + (½ - ω)·(S(s) - S(s')) + ½·R_success                    eq. 2: ω = ½·exp(-γ_w·N(s))
     n(s) = ceil(G_max·S(s))                                                    eq. 3: 1 continues, 0 drops the path
-    A_i  = (R_i - mean_s R)/deviation over the n(s) samples at s               eq. 4
+    A_i  = (R_i - mean_s R)/unit over the n(s) samples at s                    eq. 4
 
 p(s) is the success rate of trajectories through s, t the 1-based depth, ξ and ζ the thresholds of gate(s) = 1{N_fail <
 ξ or p > ζ}. The search itself is `rl_agents.rollout.tree_search`: several tasks are searched concurrently, and each
@@ -11,7 +11,7 @@ tick samples at the current state of every task and ends with an update.
 
 There are two readings of the paper, `READINGS`: ``published`` has the printed equations, ``learned`` (default) is tuned
 with small models. docs/algorithms/3spo.md lists every difference with its reason. ``learned`` also trains on paths,
-with A = w·gain/σ: on the steps that led to a success (`path_gains`), and on those of failures (`failure_gains`).
+with A = w·gain: on the steps that led to a success (`path_gains`), and on those of failures (`failure_gains`).
 
 Source: 3SPO, State-Score-Supervised Policy Optimization for LLM Agents (arXiv 2606.09961), section 3, algorithm 1.
 Everything is float64: in float32, S underflows to 0, which would drop paths that should continue.
@@ -39,15 +39,10 @@ if TYPE_CHECKING:
     from rl_agents.data.samples import Row
     from rl_agents.data.trajectory import Trajectory
 
-#: Least σ, in units of R, in which a success counts ½. Without it, σ goes to 0 as siblings agree: on a game that was
-#: solved, single advantages reached -125.
-LEAST_DEVIATION = 0.02
-#: Rounding of a deviation that is 0.
-ROUNDING = 1e-9
+#: What a success adds to R (eq. 2): the unit in which differences of R are differences of the return.
+UNIT = 0.5
 #: λ of `failure_gains`.
 FAILURE_LAMBDA = 0.95
-#: Decay per update of the running mean square of R - mean_s R: a memory of about 50 updates.
-DEVIATION_MEMORY = 0.98
 
 #: Defaults that differ between the readings of the paper; a key that is set takes precedence.
 READINGS: Mapping[str, Mapping[str, Any]] = {
@@ -61,10 +56,11 @@ READINGS: Mapping[str, Mapping[str, Any]] = {
         "score_rate": "chain",
         "score_difference": "value",
         "novelty_until": "solved",
-        "sibling_norm": "running",
+        "sibling_norm": "none",
         "path_weight": 1.0,
         "search_max_finished": 1,
         "lr_decay": 0.5,
+        "grad_clip": 0.05,  # advantages are about 0.15: 1 would clip no update, and success on lake rose later
     },
     "published": {
         "group_size": 8,
@@ -124,8 +120,8 @@ class ThreeSpoKeys(SearchKeys, PolicyGradientKeys, DiscountKeys):
     novelty_until: Literal["always", "solved"] = key(
         "solved", "How long novelty is rewarded: in the whole run, or until its first success", needs="novelty!=none"
     )
-    sibling_norm: Literal["running", "group"] = key(
-        "running", "Standard deviation for sibling advantages: of about the last 50 updates, or of the siblings (paper)"
+    sibling_norm: Literal["none", "group"] = key(
+        "none", "Sibling advantages: in units of the return, or divided by the siblings' standard deviation (paper)"
     )
     path_weight: float = key(
         1.0, "Weight w of the steps of finished paths; 0: only siblings are trained on (paper)", ge=0
@@ -222,7 +218,7 @@ def step_reward(novel: ArrayLike, progress: ArrayLike, success: ArrayLike, weigh
 
 
 def path_gains(values: ArrayLike, gamma: float, solved: bool) -> FloatArray:
-    """Gains of a finished path's steps: ½·max(0, z·γ^(T-t) - V(s_t)) for t < T, ½·(z - V(s_T)) at T; [steps].
+    """Gains of a finished path's steps: max(0, z·γ^(T-t) - V(s_t)) for t < T, z - V(s_T) at T; [steps].
 
     z is 1 for a solved path, else 0. Steps before the last are only reinforced: a search chooses the steps that it
     follows, so a later failure says little about a step. The last step of a path is a fair sample of the policy and
@@ -236,11 +232,11 @@ def path_gains(values: ArrayLike, gamma: float, solved: bool) -> FloatArray:
     before, outcome = np.asarray(values, dtype=np.float64), float(solved)
     gains = np.maximum(0.0, outcome * gamma ** np.arange(before.size - 1.0, -1.0, -1.0) - before)
     gains[-1:] = outcome - before[-1:]
-    return np.asarray(0.5 * gains)
+    return np.asarray(gains)
 
 
 def failure_gains(values: ArrayLike, gamma: float) -> FloatArray:
-    """Gains of a failed path's steps: ½·A_t, A_t = γ·V(s_{t+1}) - V(s_t) + γλ·A_{t+1}; `step_gae` without reward.
+    """Gains of a failed path's steps: A_t = γ·V(s_{t+1}) - V(s_t) + γλ·A_{t+1}, in [-1, 1]; `step_gae` without reward.
 
     V is 0 after the last step, also at the turn limit. With the last step alone (`path_gains`) nothing tells a policy
     which earlier step was wrong: on errand, where one wrong step ends an episode, success fell from 0.27 to 0.16.
@@ -250,29 +246,31 @@ def failure_gains(values: ArrayLike, gamma: float) -> FloatArray:
     """
     steps = np.asarray(values).size
     zeros, following = np.zeros(steps), [*range(1, steps), -1][:steps]
-    return 0.5 * step_gae(zeros, values, following, gamma=gamma, lam=FAILURE_LAMBDA, final_values=zeros).advantages
+    return step_gae(zeros, values, following, gamma=gamma, lam=FAILURE_LAMBDA, final_values=zeros).advantages
 
 
 def sibling_advantages(
-    rewards: ArrayLike, groups: ArrayLike, paths: ArrayLike, *, deviation: float | None, weight: float = 1.0
+    rewards: ArrayLike, groups: ArrayLike, paths: ArrayLike, *, norm: Literal["none", "group"], weight: float = 1.0
 ) -> FloatArray:
-    """A_i = (R_i - mean_s R)/σ (eq. 4), and w·gain/σ for steps of paths; float64 [steps].
+    """A_i = (R_i - mean_s R)/unit (eq. 4), and w·gain for steps of paths; float64 [steps].
 
-    With σ >= `LEAST_DEVIATION` all are bounded, by 50 for siblings with `value_difference` and by 25·w for paths, and
-    those of a solved task vanish with its differences.
+    In units of the return all are bounded, |A_i| <= 2 with `value_difference` and |A| <= w for paths, and differences
+    that vanish, as on a solved task, give advantages that vanish. A divisor estimated from R would make them grow: with
+    the deviation of recent updates, single steps of a solved game had advantages of -125.
 
     Args:
         rewards: R of every sibling, or the gain of a path's step (`path_gains`).
         groups: index of the state where a step was sampled.
         paths: true for steps of paths.
-        deviation: σ, see `StateStatistics.deviation`; None: the siblings' own, as in GRPO, and 1 for paths.
+        norm: ``none``: the unit is `UNIT`; ``group``: the siblings' standard deviation, as in GRPO.
         weight: w.
     """
     earned, path = np.asarray(rewards, dtype=np.float64), np.asarray(paths, dtype=bool)
     found = weight * earned
     if (own := ~path).any():
-        found[own] = grpo(earned[own], np.asarray(groups)[own], std="sample" if deviation is None else "none")
-    return np.asarray(found / (deviation or 1.0))
+        compared = grpo(earned[own], np.asarray(groups)[own], std="sample" if norm == "group" else "none")
+        found[own] = compared if norm == "group" else compared / UNIT
+    return np.asarray(found)
 
 
 # --- statistics of states ------------------------------------------------------------------------------------------
@@ -295,8 +293,6 @@ class StateStatistics:
         self.turns = episode_turns(cast("Settings", settings))
         self.chain = StateChain(settings.gamma, max_states, self.turns) if settings.score_rate == "chain" else None
         self.finished = self.solved = 0
-        #: Running sum of squares of R - mean_s R over updates, and the sum of its weights.
-        self._square = self._updates = 0.0
         #: key -> (total, successes), least recently counted first.
         self._counts: dict[str, tuple[float, float]] = {}
 
@@ -395,25 +391,6 @@ class StateStatistics:
         gains = path_gains(values, settings.gamma, solved)
         return gains if solved else gains[-1:]
 
-    def deviation(self, siblings: Sequence[FloatArray]) -> float | None:
-        """Return σ of an update: the root of the running mean of (R - mean_s R)², at least `LEAST_DEVIATION`; 1 before
-        siblings have differed; None: the siblings' own.
-
-        With σ of one update or one group, a difference of a thousandth counts as much as a success if samples agree:
-        taxi degraded from 0.66 to 0.
-
-        Args:
-            siblings: R of the samples at each state of the update, as many arrays as states.
-        """
-        if self.settings.sibling_norm == "group":
-            return None
-        if siblings:
-            square = float(np.concatenate([rewards - rewards.mean() for rewards in siblings]).var())
-            self._square = DEVIATION_MEMORY * self._square + (1 - DEVIATION_MEMORY) * square
-            self._updates = DEVIATION_MEMORY * self._updates + (1 - DEVIATION_MEMORY)
-        found = float(np.sqrt(self._square / self._updates)) if self._updates else 0.0
-        return max(found, LEAST_DEVIATION) if found > ROUNDING else 1.0
-
     def observe(self, key: str, outcomes: Outcomes) -> None:
         """Count the steps sampled at a state, also those that the search does not follow."""
         if self.chain is not None:
@@ -443,13 +420,11 @@ class StateStatistics:
         total, successes = zip(*self._counts.values(), strict=True) if self._counts else ((), ())
         counts = {"keys": list(self._counts), "total": list(total), "successes": list(successes)}
         chain = {} if self.chain is None else {"chain": self.chain.to_json()}
-        spread = {"square": self._square, "updates": self._updates}
-        return {"finished": self.finished, "solved": self.solved, **spread, **counts, **chain}
+        return {"finished": self.finished, "solved": self.solved, **counts, **chain}
 
     def load_json(self, data: Mapping[str, Any]) -> None:
         """Replace everything by what `to_json` returned."""
         self.finished, self.solved = int(data["finished"]), int(data["solved"])
-        self._square, self._updates = float(data["square"]), float(data["updates"])
         rows = zip(data["keys"], data["total"], data["successes"], strict=True)
         self._counts = {str(name): (float(total), float(wins)) for name, total, wins in rows}
         if self.chain is not None:
@@ -466,16 +441,13 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Th
     """Compute eq. 4 over an update's siblings, and the advantages of paths; see `sibling_advantages`.
 
     A sibling is a trajectory of one step, its group is the state, and its reward is R of eq. 2 minus the penalty of an
-    action that cannot be parsed. A path is a trajectory whose step rewards are gains. Their facts contain σ.
+    action that cannot be parsed. A path is a trajectory whose step rewards are gains.
     """
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
     paths = [trajectories[number].end_cause == PATH for number in table.trajectories.tolist()]
     rewards = table.rewards - np.where(paths, 0.0, table.penalties)
-    facts = trajectories[0].facts if trajectories else {}
-    deviation = None if settings.sibling_norm == "group" else facts.get("deviation", 1.0)
-    table.spread(
-        rows, sibling_advantages(rewards, table.groups, paths, deviation=deviation, weight=settings.path_weight)
-    )
+    norm, weight = settings.sibling_norm, settings.path_weight
+    table.spread(rows, sibling_advantages(rewards, table.groups, paths, norm=norm, weight=weight))
 
 
 ALGORITHM = AlgorithmSpec(

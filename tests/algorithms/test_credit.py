@@ -320,14 +320,12 @@ def test_3spo_compares_samples_of_one_state() -> None:
     siblings = [episode(7, [reward]) for reward in rewards] + [episode(8, [0.5]) for _ in range(2)]
     advantages = per_step(credited("3spo", siblings, sibling_norm="group"))
     assert advantages == pytest.approx([0.577342, -1.154685, 0.577342, 0.0, 0.0], abs=1e-4)
-    for sibling in siblings:
-        sibling.facts["deviation"] = 0.1
     mean_only = per_step(credited("3spo", siblings))
-    assert mean_only == pytest.approx([0.42141, -0.84283, 0.42141, 0.0, 0.0], abs=1e-4)
+    assert mean_only == pytest.approx([0.084283, -0.168565, 0.084283, 0.0, 0.0], abs=1e-4), "twice R less its mean"
 
 
 def test_3spo_takes_the_price_of_an_invalid_action_off_its_own_step() -> None:
     siblings = [episode(7, [0.5]), episode(7, [0.5])]
     siblings[1].steps[0].valid = False
     first, second = per_step(credited("3spo", siblings, invalid_action_penalty=0.1))
-    assert (first, second) == (pytest.approx(0.05), pytest.approx(-0.05)), "undivided: no deviation is on record"
+    assert (first, second) == (pytest.approx(0.1), pytest.approx(-0.1)), "in R, in which a success counts 1/2"

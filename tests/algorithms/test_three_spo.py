@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rl_agents.advantages import grpo
 from rl_agents.algorithms.three_spo import (
@@ -103,49 +105,84 @@ def test_at_the_first_visit_scores_have_no_weight():
 
 
 def test_only_child_and_identical_siblings_get_zero():
-    for deviation in (0.1, None):
-        assert sibling_advantages([0.7], [0], [False], deviation=deviation).tolist() == [0.0]
-        found = sibling_advantages([0.1 + 0.2, 0.3, 0.3], [0, 0, 0], [False] * 3, deviation=deviation)
+    for norm in ("none", "group"):
+        assert sibling_advantages([0.7], [0], [False], norm=norm).tolist() == [0.0]
+        found = sibling_advantages([0.1 + 0.2, 0.3, 0.3], [0, 0, 0], [False] * 3, norm=norm)
         assert found.tolist() == [0.0] * 3
 
 
 def test_siblings_of_different_states_are_not_compared_and_share_one_scale():
     rewards, groups = [1.0, 5.0, 0.0, 2.0], [0, 1, 0, 1]
-    found = sibling_advantages(rewards, groups, [False] * 4, deviation=2.0)
-    assert found == pytest.approx([0.25, 0.75, -0.25, -0.75], abs=1e-6)
-    published = sibling_advantages(rewards, groups, [False] * 4, deviation=None)
+    found = sibling_advantages(rewards, groups, [False] * 4, norm="none")
+    assert found == pytest.approx([1.0, 3.0, -1.0, -3.0], abs=1e-6)
+    published = sibling_advantages(rewards, groups, [False] * 4, norm="group")
     assert published == pytest.approx([0.707106, 0.707106, -0.707106, -0.707106], abs=1e-5)
 
 
 def test_a_difference_of_a_thousandth_is_as_large_as_a_success_by_the_siblings_own_deviation():
     small = [0.5] * 7 + [0.501]
-    assert sibling_advantages(small, [0] * 8, [False] * 8, deviation=None)[-1] == pytest.approx(2.47, abs=0.01)
+    assert sibling_advantages(small, [0] * 8, [False] * 8, norm="group")[-1] == pytest.approx(2.47, abs=0.01)
+    assert sibling_advantages(small, [0] * 8, [False] * 8, norm="none")[-1] == pytest.approx(0.00175)
 
 
 def test_steps_that_led_to_a_success_gain_and_last_steps_count_both_ways():
-    """γ = ½, V = 0.1, 0.6, 0.2: ½·(¼ - 0.1) = 0.075; ½ - 0.6 < 0; ½·(1 - 0.2) = 0.4; failed: ½·(0 - 0.2) = -0.1."""
-    assert path_gains([0.1, 0.6, 0.2], 0.5, solved=True) == pytest.approx([0.075, 0.0, 0.4])
-    assert path_gains([0.1, 0.6, 0.2], 0.5, solved=False) == pytest.approx([0.0, 0.0, -0.1])
+    """γ = ½, V = 0.1, 0.6, 0.2: ¼ - 0.1 = 0.15; ½ - 0.6 < 0; 1 - 0.2 = 0.8; failed: 0 - 0.2."""
+    assert path_gains([0.1, 0.6, 0.2], 0.5, solved=True) == pytest.approx([0.15, 0.0, 0.8])
+    assert path_gains([0.1, 0.6, 0.2], 0.5, solved=False) == pytest.approx([0.0, 0.0, -0.2])
     assert path_gains([], 0.9, solved=True).size == 0
 
 
 def test_a_failed_path_is_gae() -> None:
-    """γ = 1, V = 0.4, 0.6, 0.2: A_3 = -0.2, A_2 = -0.4 + 0.95·A_3 = -0.59, A_1 = 0.2 + 0.95·A_2 = -0.3605; halved."""
-    assert failure_gains([0.4, 0.6, 0.2], 1.0) == pytest.approx([-0.18025, -0.295, -0.1])
-    assert failure_gains([0.4, 0.6], 0.5) == pytest.approx([0.5 * (-0.1 - 0.475 * 0.6), -0.3])
+    """γ = 1, V = 0.4, 0.6, 0.2: A_3 = -0.2, A_2 = -0.4 + 0.95·A_3 = -0.59, A_1 = 0.2 + 0.95·A_2 = -0.3605."""
+    assert failure_gains([0.4, 0.6, 0.2], 1.0) == pytest.approx([-0.3605, -0.59, -0.2])
+    assert failure_gains([0.4, 0.6], 0.5) == pytest.approx([-0.1 - 0.475 * 0.6, -0.6])
     assert failure_gains([], 0.9).size == 0
 
 
 def test_a_guess_that_is_right_as_often_as_the_value_says_gains_nothing_on_average():
-    """Right with probability V: V·½·(1 - V) - (1 - V)·½·V = 0."""
+    """Right with probability V: V·(1 - V) - (1 - V)·V = 0."""
     won, lost = (float(path_gains([0.3], 0.9, solved=solved)[0]) for solved in (True, False))
     assert 0.3 * won + 0.7 * lost == pytest.approx(0.0, abs=1e-12)
 
 
-def test_paths_are_in_the_siblings_unit():
-    """σ = ½, siblings 1 and 0: A = ±½/½; a path's gain of 0.2 with weight 2 is 0.4/½, and 0.4 without σ."""
-    rewards, groups = [1.0, 0.0, 0.2], [0, 0, 7]
-    assert sibling_advantages(rewards, groups, [False, False, True], deviation=0.5, weight=2.0) == pytest.approx(
-        [1.0, -1.0, 0.8]
-    )
-    assert sibling_advantages([0.2], [7], [True], deviation=None, weight=2.0) == pytest.approx([0.4])
+@pytest.mark.parametrize(("norm", "siblings"), [("none", [1.0, -1.0]), ("group", [0.707106, -0.707106])])
+def test_paths_are_in_units_of_the_return(norm, siblings):
+    """R = 1 and 0: a success counts ½, so A = ±½/½; a path's gain of 0.2 with weight 2 is 0.4."""
+    found = sibling_advantages([1.0, 0.0, 0.2], [0, 0, 7], [False, False, True], norm=norm, weight=2.0)
+    assert found == pytest.approx([*siblings, 0.4], abs=1e-5)
+
+
+CHANCES = st.floats(0.0, 1.0)
+
+
+@given(st.lists(CHANCES, min_size=1, max_size=40), CHANCES, st.booleans(), st.floats(0.0, 3.0))
+def test_advantages_of_a_path_are_at_most_its_weight_whatever_the_values(values, gamma, solved, weight):
+    gains = path_gains(values, gamma, solved) if solved else failure_gains(values, gamma)
+    found = sibling_advantages(gains, range(len(values)), [True] * len(values), norm="none", weight=weight)
+    assert np.abs(found).max() <= weight + 1e-9
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), CHANCES, st.booleans(), st.booleans()), min_size=1, max_size=8), CHANCES,
+    st.floats(0.0, 0.5), st.booleans(),
+)  # fmt: skip
+def test_advantages_of_siblings_are_bounded_whatever_the_values(children, value, weight, by_value):
+    """|A| <= 2 with the difference of values, |A| <= 3 with that of scores, in which a success counts once more."""
+    novel, after, ended, won = (np.array(column) for column in zip(*children, strict=True))
+    if by_value:
+        gained, solved = np.where(ended, won, after) - value, np.zeros(len(children))
+    else:
+        gained, solved = value - np.where(won, 0.0, after), won
+    rewards = step_reward(novel, gained, solved, weight)
+    found = sibling_advantages(rewards, [0] * len(children), [False] * len(children), norm="none")
+    assert np.abs(found).max() <= (2.0 if by_value else 3.0) + 1e-9
+
+
+def test_a_solved_task_trains_next_to_nothing():
+    """V = 0.95^(T-t) less 0.001: siblings and paths differ by thousandths, and so do their advantages."""
+    values = 0.95 ** np.arange(5.0)[::-1] - 0.001
+    gains = path_gains(values, 0.95, solved=True)
+    siblings = step_reward(np.zeros(2), np.array([0.001, -0.001]), np.zeros(2), 0.0)
+    rewards, paths = [*siblings, *gains], [False] * 2 + [True] * 5
+    found = sibling_advantages(rewards, [0, 0, 1, 1, 1, 1, 1], paths, norm="none")
+    assert np.abs(found).max() == pytest.approx(0.001)

@@ -28,7 +28,6 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from rl_agents.advantages import FloatArray
 from rl_agents.config.sections import SearchKeys
 from rl_agents.data.tasks import SEARCH, stream_seed, task_at
 from rl_agents.data.trajectory import Step, Trajectory, plain, step_metrics
@@ -292,10 +291,7 @@ class Explorer:
             tick.finished += self._finish(search, origin, expansion, children)
             if search.current is None and not self._is_spent(search):
                 self.counts.backtracks += search.backtrack()
-        deviation = self.states.deviation(_sibling_rewards(tick.samples))
         tick.samples += self._paths()
-        for sample in tick.samples:
-            sample.facts = {**sample.facts, "deviation": deviation}
         return tick
 
     # --- choosing states ---------------------------------------------------------------------------------------
@@ -456,13 +452,6 @@ class Explorer:
         key = state_key(search.task_id, text, self.settings)
         self.counts.states.add(key)
         return key
-
-
-def _sibling_rewards(samples: Sequence[Trajectory]) -> list[FloatArray]:
-    groups: dict[int, list[float]] = {}
-    for sample in samples:
-        groups.setdefault(sample.group_id, []).append(sample.steps[0].reward)
-    return [np.array(rewards) for rewards in groups.values()]
 
 
 def outcomes(children: Sequence[Ranked]) -> Outcomes:

@@ -75,9 +75,6 @@ class States(Protocol):
             terminated: the environment ended it, not the turn limit.
         """
 
-    def deviation(self, siblings: Sequence[FloatArray]) -> float | None:
-        """Return the divisor of an update's advantages, from the rewards at each state; None: each group's own."""
-
     def observe(self, key: str, outcomes: Outcomes) -> None:
         """Count the steps sampled at a state."""
 
