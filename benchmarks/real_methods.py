@@ -9,6 +9,8 @@ because it updates more often; 3spo updates after every tick of its search, whic
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,7 @@ from statistics import fmean
 
 from benchmarks import real_model
 from benchmarks.equal_steps import sets
-from benchmarks.grid import Arm, Run, grid_parser, run_command, run_grid
+from benchmarks.grid import Arm, Run, grid_parser, run_grid
 from benchmarks.real_model import BASE, FOLDER, STEPPO, TRAIN, World
 from benchmarks.referee import Cell, over_starts, read_at
 from benchmarks.report import markdown
@@ -75,15 +77,22 @@ def arm_of(name: str, method: str, world: World, start: Path) -> Arm:
 
 
 def build_start(name: str, number: int) -> Path:
-    """Return the folder of a start, from the repository's root; made when it is absent."""
+    """Return the folder of a start, from the repository's root; made when it is absent.
+
+    By other processes: this one would keep the memory of the training beside that of all runs.
+    """
     world, folder = real_model.WORLDS[name], FOLDER / f"{name}-{number}"
     if not BASE.is_dir():
-        run_command(["model", "smollm2", "--output", str(BASE)])
+        command("model", "smollm2", "--output", str(BASE))
     if not folder.is_dir():
-        keys = sets((*world.keys, *world.sft))
-        where = ["--model", str(BASE), "--output", str(folder), "--seed", str(number)]
-        run_command(["sft", "--env", world.env, *where, *keys])
+        where = ("--model", str(BASE), "--output", str(folder), "--seed", str(number))
+        command("sft", "--env", world.env, *where, *sets((*world.keys, *world.sft)))
     return folder
+
+
+def command(*words: str) -> None:
+    """Run a command of run.py in a process of its own."""
+    subprocess.run([sys.executable, "-m", "rl_agents", *words], check=True)
 
 
 def at_tokens(runs: Mapping[Cell, Run], budget: int, name: str) -> dict[Cell, float]:
