@@ -121,9 +121,19 @@ def env_runners() -> str:
     return table(load("env_runner_curve")["lines"])
 
 
+def three_spo_unit() -> str:
+    """3SPO by task: success after the budget with the divisor of before and of now, seeds side by side."""
+    rows = [
+        (task, *(" ".join(f"{list(run['success'].values())[-1]:.2f}" for run in arms[arm].values()) for arm in arms))
+        for task, arms in load("three_spo_unit")["tasks"].items()
+    ]
+    return markdown(("task", "running deviation", "½ (now)"), rows)
+
+
 #: Name in the mark -> function that makes the table.
 TABLES: Mapping[str, Callable[[], str]] = {
     **MODELS,
+    "3spo unit": three_spo_unit,
     "env runners": env_runners,
     "every environment": everywhere,
     "gpu memory": gpu_memory.fits,
