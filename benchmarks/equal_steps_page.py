@@ -47,9 +47,10 @@ on every task. [Several starts](#several-starts) has the comparisons that meet a
 - **Not equal.** 3spo updates after every tick: it makes 5 to 15 times as many optimizer steps as the other methods,
   and only its learning rate falls. Learning rates were not tuned for each method.
 - **Starts.** Methods whose mean starts differ by more than 0.03 are not compared. On circuit_decoding, 3spo, chain-gae,
-  gigpo and grpo share a warm-start model (0.24), and the other rows another one (0.19).
+  gigpo and grpo share a warm-start model (0.24), and the other rows another one (0.19).<!-- record: two starts -->
 - **Sampled tokens and CPU seconds** are those of the whole run, which may be longer than the budget: on lake, 3spo took
-  44 k steps and the other methods 72 k to 93 k. The runs of 3spo are from a faster machine than most others.
+  44 k steps and the other methods 72 k to 93 k. The runs of 3spo are from a faster machine than most
+  others.<!-- record: longest runs -->
 - **3spo** had its [former advantages](../algorithms/3spo.md), without a bound, in all of these runs.
 
 | name in the tables | keys |
@@ -62,6 +63,7 @@ on every task. [Several starts](#several-starts) has the comparisons that meet a
 The warm-start model is trained on every machine with the same demonstrations in the same order. Its weights differ
 between machines in the last digits. So methods with the same seed on different machines start with success rates that
 differ by up to {spread:.2f}.
+<!-- record: start spread -->
 
 To repeat the runs of a task, replace TASK by its name. `python -m benchmarks.equal_steps_page` writes this page.
 
@@ -92,6 +94,7 @@ Every method was tuned alike: six settings (learning rate times 0.5, 1 and 2, fe
 that are not reported. The best one was run from three other warm-start models, with two seeds each, to the last step of
 the budget. Intervals are over starts. **Bold** (ahead) and *italics* (behind) mean p < 0.05 after Holm's adjustment for
 all differences of this section ([the rules](how-we-compare.md)).
+<!-- no record -->
 
     python -m benchmarks.several_starts --world WORLD --local --jobs 2
 """
@@ -133,10 +136,11 @@ REPEATED = "webshop"
 REPETITION = """## webshop: without shared requests, and from another start
 
 In the runs of [webshop](#webshop), 15 of the 120 test requests were also training requests. The environment has
-excluded these training tasks since. Without them, from the same start, no method changes by more than 0.05. *Another
+excluded these training tasks since. Without them, from the same start, no method changes by more than 0.03. *Another
 start* imitates other demonstrations of the same player, and has a success of 0.12 at first, instead of 0.14. From it,
-all four methods end lower and closer together: 3spo leads grpo by +0.01 [-0.08, +0.10], and chain-gae by +0.08 [+0.01,
-+0.15].
+all four methods end lower and closer together: the lead of 3spo over grpo is -0.00 [-0.07, +0.07], and that of
+chain-gae +0.09 [+0.02, +0.17].
+<!-- record: another start -->
 
 | method | seeds | [webshop](#webshop) | without shared requests | seeds | also from another start |
 |---|---|---|---|---|---|

@@ -208,17 +208,25 @@ def vspo_mixed(args: Namespace) -> list[Arm]:
     V grows with the third power of the reward's span, so dividing T by 4.1**3 draws tasks as the paper's T does with
     rewards in [-1, 3.1], the span of its reward for long answers.
     """
+    return changed((), vspo_keys())
+
+
+#: An arm of VSPO that draws as with the span of rewards of the paper.
+SPAN = "vspo, span 4.1"
+
+
+def vspo_keys() -> Keys:
+    """The keys of each arm of `vspo_mixed`."""
     own = ("algo=vspo", *MIXED)
-    variants: Keys = {
+    return {
         "grpo": ("algo=grpo", *MIXED, "loss_agg_mode=seq-mean-token-mean", "kl_coef=0.001"),
         "vspo": own,
         "vspo, random draws": (*own, "vspo_mode=random"),
         "vspo, no clip": (*own, "vspo_clip=false"),
         "vspo, random draws, no clip": (*own, "vspo_mode=random", "vspo_clip=false"),
-        "vspo, span 4.1": (*own, "vspo_temperature=0.00145"),
-        "vspo, span 4.1, no clip": (*own, "vspo_temperature=0.00145", "vspo_clip=false"),
+        SPAN: (*own, "vspo_temperature=0.00145"),
+        f"{SPAN}, no clip": (*own, "vspo_temperature=0.00145", "vspo_clip=false"),
     }
-    return changed((), variants)
 
 
 def prs(args: Namespace) -> list[Arm]:
