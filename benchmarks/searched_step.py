@@ -1,8 +1,10 @@
-"""CPU time of an environment step of 3spo and of GRPO on SmolLM2-135M-Instruct: ``python -m benchmarks.searched_step``.
+"""CPU time of 3spo and GRPO on SmolLM2-135M-Instruct, by environment step and by trained token.
+
+    python -m benchmarks.searched_step
 
 Both play treasure from the start of `benchmarks.real_model`, with its keys, in one process and without evaluation. The
 first iteration warms up, the second is counted, and the third writes the checkpoint. What 3spo spends on watching the
-plain policy is part of its time.
+plain policy is part of its time. 3spo trains on many sampled steps twice: among siblings, and as a step of a path.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ PARTS = {
 }
 #: 3spo with more tasks at once, as its defaults have (64): fewer updates for the same number of steps.
 WIDE, WIDE_KEYS = "3spo, 40 tasks", ("algo=3spo", "tasks_per_iteration=40", "search_steps=240")
+#: 3spo with an update after every third tick, the longest game, so that the steps of a path share their prompts.
+TICKS = "3spo, 3 ticks an update"
+SEARCHES = ("3spo", WIDE, TICKS)
 
 
 def main() -> None:
@@ -32,9 +37,12 @@ def main() -> None:
     start = start_of("treasure")
     rounds = []
     for number in range(args.rounds):
-        figures = {name: in_new_process(spent, name, number, start) for name in ("grpo", "3spo", WIDE)}
-        grpo = figures["grpo"]["CPU-s a step"]
-        ratios = {f"grpo over {name}": grpo / figures[name]["CPU-s a step"] for name in ("3spo", WIDE)}
+        figures = {name: in_new_process(spent, name, number, start) for name in ("grpo", *SEARCHES)}
+        ratios = {
+            f"grpo over {name}{unit}": figures["grpo"][cost] / figures[name][cost]
+            for name in SEARCHES
+            for unit, cost in (("", "CPU-s a step"), (", a trained token", "CPU-s a trained token"))
+        }
         parts = {f"{name}: {part}": value for name, own in figures.items() for part, value in own.items()}
         rounds.append({**parts, **ratios})
         print(rounds[-1], flush=True)
@@ -42,16 +50,18 @@ def main() -> None:
 
 
 def spent(name: str, seed: int, start: Path) -> dict[str, float]:
-    """CPU seconds of an environment step, and each part's share of the wall time, in the second iteration."""
+    """CPU seconds by environment step and by trained token, and the parts' shares of wall time, in the second
+    iteration."""
     world = WORLDS["treasure"]
-    own = methods(world) | {WIDE: WIDE_KEYS}
+    own = methods(world) | {WIDE: WIDE_KEYS, TICKS: (*methods(world)["3spo"], "search_ticks=3")}
     keys = (*own[name], *TRAIN, f"env={world.env}", f"model={start}", *world.keys)
     limits = ("env.success_return=1", "iterations=3", "eval_interval=0", "eval_episodes=0", "checkpoint_interval=0")
     with trained(("--local", *sets((*keys, *limits))), seed) as output:
         first, last = RunFolder(output).read_metrics()[-3:-1]
     steps = last.get("search/sampled_steps", last.get("rollout/turns", 0))
     shares = {part: last.get(tag, 0.0) / last["timing_s/iteration"] for part, tag in PARTS.items()}
-    return {"CPU-s a step": (last["cpu_seconds"] - first["cpu_seconds"]) / steps, **shares}
+    seconds = last["cpu_seconds"] - first["cpu_seconds"]
+    return {"CPU-s a step": seconds / steps, "CPU-s a trained token": seconds / last["rows/trained_tokens"], **shares}
 
 
 if __name__ == "__main__":

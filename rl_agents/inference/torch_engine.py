@@ -40,8 +40,12 @@ from rl_agents.inference.weights import FileNames
 
 #: Maximum prompt tokens (including padding) in one forward pass, which bounds the memory of a prefill.
 PREFILL_TOKENS = 16384
-#: Fixed cost of a forward pass in tokens: 1.8 ms, at 7.3 us a token with 0.1 million parameters.
-PASS_TOKENS = 256
+#: Fixed cost of a forward pass in tokens: 1.8 ms at 7.3 us a token with 0.1 million parameters; with 135 million, 30 ms
+#: (the weights are read) at 1.1 ms a token.
+PASS_TOKENS, LARGE_PASS_TOKENS = 256, 32
+#: Parameters from which on the latter counts, and joining prompts share a common beginning: before, copying its keys
+#: costs as much as computing them.
+LARGE = 10_000_000
 
 
 @dataclass(eq=False, slots=True)
@@ -123,21 +127,29 @@ def within_budget(chosen: list[int], requests: list[Request], slots: list[Slot],
     return chosen
 
 
-def by_width(widths: Sequence[int]) -> list[list[int]]:
+def beginning(prompts: Sequence[list[int]]) -> int:
+    """Return the number of leading tokens that all prompts of a large model share, without the last one of any; 0 where
+    a pass over them costs more than it saves."""
+    shortest = min(map(len, prompts), default=1) - 1
+    common = next((n for n in range(shortest) if len({prompt[n] for prompt in prompts}) > 1), shortest)
+    return common if common * (len(prompts) - 1) > LARGE_PASS_TOKENS else 0
+
+
+def by_width(widths: Sequence[int], pass_tokens: int = PASS_TOKENS) -> list[list[int]]:
     """Return indices for each forward pass, widest first, cut where that saves more padding than a pass costs.
 
     >>> by_width([3, 400, 3, 390])
     [[1, 3], [0, 2]]
     """
     order = sorted(range(len(widths)), key=lambda i: -widths[i])
-    return _cut(order, [widths[i] for i in order])
+    return _cut(order, [widths[i] for i in order], pass_tokens)
 
 
-def _cut(order: list[int], widths: list[int]) -> list[list[int]]:
+def _cut(order: list[int], widths: list[int], pass_tokens: int) -> list[list[int]]:
     saved, place = max(((widths[0] - widths[k]) * (len(widths) - k), k) for k in range(len(widths)))
-    if saved <= PASS_TOKENS:
+    if saved <= pass_tokens:
         return [order]
-    return _cut(order[:place], widths[:place]) + _cut(order[place:], widths[place:])
+    return _cut(order[:place], widths[:place], pass_tokens) + _cut(order[place:], widths[place:], pass_tokens)
 
 
 def uniforms(seed: int, count: int) -> list[float]:
@@ -195,9 +207,12 @@ class TorchEngine:
     Attributes:
         sampled_tokens, prompt_tokens, cached_tokens: totals; cached are prompt tokens whose keys existed already, or
             were computed for another request of the same pass.
+        converts: `sync` takes weights of any dtype and keeps no reference to them.
         passes, prefill_tokens, decode_tokens: forward passes of the model, and the tokens that it computed, including
             padding, in passes over prompts and in passes over one token per request.
     """
+
+    converts = True
 
     def __init__(
         self,
@@ -233,6 +248,7 @@ class TorchEngine:
         self._names = FileNames(self.model)
         self.version = 0
         self.held = OverlapClock()
+        self._large = sum(weights.numel() for weights in self.model.parameters()) >= LARGE
         self._keep, self._patience_s, self._syncs = weight_switch == "keep", switch_timeout_s, 0
         self.sampled_tokens = self.prompt_tokens = self.cached_tokens = 0
         self.passes = self.prefill_tokens = self.decode_tokens = 0
@@ -393,9 +409,10 @@ class TorchEngine:
         low = start = self._running
         self._drawn = None
         leaders = [slot for slot, other in zip(joining, same, strict=True) if slot is other]
+        self._begin([slot for slot in leaders if not slot.length])
         missing = [len(slot.request.tokens) - slot.length for slot in leaders]  # type: ignore[union-attr]
         logits = []
-        for part in by_width(missing):
+        for part in by_width(missing, LARGE_PASS_TOKENS if self._large else PASS_TOKENS):
             self._bring([leaders[index] for index in part], low)
             self.cached_tokens += sum(leaders[index].length for index in part)
             logits.append(self._forward(low, low + len(part)))
@@ -411,6 +428,21 @@ class TorchEngine:
             self.cached_tokens += slot.length
         self._passes.cache.copy(list(range(low, low + len(sources))), sources, max(slot.length for slot in leader_of))
         return torch.cat(logits)[[*range(low - start), *(source - start for source in sources)]]
+
+    def _begin(self, slots: list[Slot]) -> None:
+        """Compute the common beginning of prompts without keys once, for all of their slots."""
+        prompts = [slot.request.tokens for slot in slots]  # type: ignore[union-attr]
+        length = beginning(prompts) if self._large else 0
+        if not length:
+            return
+        self._bring(slots, self._running)
+        _, count = self._passes.over([prompts[0][:length]], [0], self._running)
+        first, *others = range(self._running, self._running + len(slots))
+        self._passes.cache.copy(others, [first] * len(others), length)
+        for slot in slots:
+            slot.length = length
+        self.passes, self.prefill_tokens = self.passes + 1, self.prefill_tokens + count
+        self.cached_tokens -= length  # of one slot: they are not counted again below
 
     @torch.inference_mode()
     def _advance(self) -> None:

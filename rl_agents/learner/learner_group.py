@@ -20,6 +20,7 @@ from rl_agents.config import Settings
 from rl_agents.data.samples import FloatArray, Row
 from rl_agents.data.trajectory import NEXT_PROMPT, Trajectory
 from rl_agents.errors import LearnerLost
+from rl_agents.inference.base import Weights
 from rl_agents.inference.client import brief
 from rl_agents.learner.metrics import reduce_metrics
 from rl_agents.learner.rl_modules import CRITIC, POLICY, REFERENCE
@@ -136,6 +137,10 @@ class AgentLearnerGroup(LearnerGroup):
             return list(self._learner.export_weights())
         # The learner stores each bucket itself, so that the driver copies nothing.
         return self._ask_first(_put_weights, "exporting weights")
+
+    def lend_weights(self) -> Weights:
+        """Return the policy's own tensors, for an engine of this process that converts and copies them at once."""
+        return dict(self._learner.policy.merged_weights(cast=False))
 
     def full_state(self) -> dict[str, Any]:
         if self.is_local:

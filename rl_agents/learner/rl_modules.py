@@ -123,10 +123,11 @@ class CausalLMModule(Network):
         precision, adapters = self.precision(batch["mask"].device), bool(self.model_config.get("lora_rank"))
         return score_rows(self.lm, batch, self.piece, precision, adapters=adapters)
 
-    def merged_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def merged_weights(self, cast: bool = True) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield (name in files, tensor in ``dtype``) of the plain model, adapters merged, a tied head once.
 
-        Sharded tensors that files contain in parts (experts) are gathered first.
+        Sharded tensors that files contain in parts (experts) are gathered first. Without ``cast``, tensors without
+        adapters are the trained ones themselves.
         """
         from torch.distributed.tensor import DTensor  # slow to import, and env runners import this module
 
@@ -141,7 +142,7 @@ class CausalLMModule(Network):
                 continue
             if plain in adapted:  # its addition is as large as the weight: one at a time
                 tensor = dithered(tensor + adapted[plain].get_delta_weight("default"), self.dtype)
-            merged = tensor.detach().to(self.dtype)
+            merged = tensor.detach().to(self.dtype if cast else tensor.dtype)
             if plain in self.names.changed and isinstance(merged, DTensor):
                 merged = merged.full_tensor()
             yield from self.names.parts(plain, merged)

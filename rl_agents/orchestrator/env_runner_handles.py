@@ -23,6 +23,7 @@ from rl_agents.errors import LearnerLost, described
 from rl_agents.inference.base import EngineError, EngineSettings, NoEngine
 from rl_agents.inference.client import brief
 from rl_agents.inference.engine_group import START_S, Outcome, Packed, stored
+from rl_agents.inference.weights import unpack
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.request_queue import JobBatch
 from rl_agents.store.trajectory_store import PoolSink
@@ -267,7 +268,7 @@ class HostEngine:
             if runner.engine is None or isinstance(runner.engine, NoEngine):
                 runner.host_engine(self.settings)
             if packed is not None:
-                runner.sync_engine(packed, self.version)
+                runner.sync_engine(unpack(packed), self.version)
                 runner.pushes = self.number
         except Exception as error:
             if not runner.pushes and self.weights is not None:  # else it samples from the checkpoint

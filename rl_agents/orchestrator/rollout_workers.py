@@ -14,6 +14,7 @@ from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.inference.base import EngineError, EngineSettings, StreamingEngine
 from rl_agents.inference.engine_group import InferenceGroup, Packed
 from rl_agents.inference.select import build_engine, run_engine
+from rl_agents.inference.weights import unpack
 from rl_agents.learner.learner_group import AgentLearnerGroup
 from rl_agents.orchestrator.collector import Collector
 from rl_agents.orchestrator.env_runner_handles import RunnerEngines, runners_of
@@ -127,7 +128,11 @@ class RolloutWorkers:
         """
         if self.version == version:
             return False
-        self.push(learners.export_weights(), version)
+        if getattr(self.engine, "converts", False) and learners.is_local:
+            self.env_runners.local_env_runner.sync_engine(learners.lend_weights(), version)
+            self.version = version
+        else:
+            self.push(learners.export_weights(), version)
         return True
 
     def rest(self) -> None:
@@ -155,7 +160,7 @@ class RolloutWorkers:
                     self.collector.fault_tolerance.restore_engines()
         else:
             packed = [ray.get(bucket) if isinstance(bucket, ray.ObjectRef) else bucket for bucket in weights]
-            self.env_runners.local_env_runner.sync_engine(packed, version)
+            self.env_runners.local_env_runner.sync_engine(unpack(packed), version)
         self.version = version
 
     def stop_engines(self) -> None:

@@ -20,8 +20,7 @@ from rl_agents.config import Settings
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.errors import InputError
 from rl_agents.gateway.agent_interpreter import close_hosts
-from rl_agents.inference.base import Engine, EngineSettings
-from rl_agents.inference.weights import PackedWeights, unpack
+from rl_agents.inference.base import Engine, EngineSettings, Weights
 from rl_agents.interrupts import event_loop
 from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
 from rl_agents.rollout.blackbox import collect_blackbox, load_black_box
@@ -76,10 +75,10 @@ class TextEnvRunner(EnvRunner):
         # Concurrent batches of black-box agents share these places.
         self._places = None if self.black_box is None else asyncio.Semaphore(self.black_box.options.agent_concurrency)
 
-    def sync_engine(self, packed: Sequence[PackedWeights], version: int) -> None:
+    def sync_engine(self, weights: Weights, version: int) -> None:
         """Give the engine in this process new weights (local mode, and ``placement=colocate``)."""
         engine: Any = self.engine
-        self._loop.run(engine.sync(unpack(packed), version))
+        self._loop.run(engine.sync(weights, version))
 
     def host_engine(self, settings: EngineSettings) -> None:
         """Build an engine in this process that is closed with the runner (``placement=colocate``)."""

@@ -9,9 +9,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rl_agents.errors import InputError
-from rl_agents.inference import torch_forward
+from rl_agents.inference import torch_engine, torch_forward
 from rl_agents.inference.base import Completion, EngineError, Sampling
-from rl_agents.inference.torch_engine import PASS_TOKENS, TorchEngine, by_width, draw, uniforms
+from rl_agents.inference.torch_engine import PASS_TOKENS, TorchEngine, beginning, by_width, draw, uniforms
 
 
 async def episode(engine: TorchEngine, index: int, turns: int = 4) -> list[tuple[list[int], Completion]]:
@@ -204,6 +204,35 @@ def test_equal_prompts_are_computed_once_and_answered_apart(tiny_model_dir: Path
         assert answer.logprobs == pytest.approx(alone.logprobs, abs=1e-4)
 
 
+@pytest.mark.parametrize("cached", [False, True], ids=["at once", "beside slots with keys"])
+def test_joining_prompts_of_a_large_model_compute_their_common_beginning_once(
+    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch, cached: bool
+) -> None:
+    """60 tokens are equal in five prompts, of which two are the same, and one continues a prompt of before."""
+    first = list(range(3, 63))
+    prompts = [[*first, 70 + n, *range(120, 130 + n)] for n in (0, 3, 9, 30, 3)]
+
+    def run(large: int) -> tuple[TorchEngine, list[Completion]]:
+        monkeypatch.setattr(torch_engine, "LARGE", large)
+        engine = TorchEngine(tiny_model_dir)
+
+        async def together() -> list[Completion]:
+            if cached:
+                await engine.generate([*first, 70], Sampling(1, seed=9))
+            asked = (engine.generate(prompt, Sampling(4, seed=i)) for i, prompt in enumerate(prompts))
+            return await asyncio.gather(*asked)
+
+        return engine, asyncio.run(together())
+
+    (plain, expected), (engine, found) = run(10**9), run(0)
+    assert [c.token_ids for c in found] == [c.token_ids for c in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(torch.tensor(ours.logprobs), torch.tensor(theirs.logprobs), atol=1e-4, rtol=0)
+    shared = 3 - cached  # of the four different prompts, besides the one that computes it or has its keys
+    assert engine.cached_tokens - plain.cached_tokens == 60 * shared
+    assert engine.prefill_tokens <= plain.prefill_tokens - 60 * shared
+
+
 def test_prompts_of_very_different_lengths_are_not_padded_to_the_longest(tiny_model_dir: Path) -> None:
     prompts = [[index + 5] * (400 if index in (3, 7) else 9) for index in range(20)]
 
@@ -223,3 +252,16 @@ def test_passes_are_cut_where_padding_costs_more_than_a_pass() -> None:
     assert by_width([10] * 100) == [list(range(100))]
     assert by_width([300, *[4] * 50, 290]) == [[0, 51], list(range(1, 51))]
     assert by_width([PASS_TOKENS + 2, 1]) == [[0], [1]] and by_width([PASS_TOKENS + 1, 1]) == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "length"),
+    [
+        ([], 0), ([[1] * 100], 0), ([[*range(40), 1], [*range(40), 2]], 40), ([[*range(32), 1], [*range(32), 2]], 0),
+        ([[*range(40)], [*range(41)]], 39), ([[1, 2, 3], [2, 2, 3]], 0),
+    ],
+)  # fmt: skip
+def test_a_common_beginning_leaves_a_token_of_every_prompt_and_saves_more_than_a_pass(
+    prompts: list[list[int]], length: int
+) -> None:
+    assert beginning(prompts) == length

@@ -1,5 +1,6 @@
 """The networks as they are built from a model's folder: precision, what trains, dropout, adapters, export."""
 
+import asyncio
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen
 
 from rl_agents.algorithms import Settings
 from rl_agents.envs.gymnasium_adapter import TEXT_SPACE
+from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.learner.rl_modules import CausalLMModule, Network, ValueModule, module_specs
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10]])
@@ -126,6 +128,24 @@ def test_what_engines_get_is_the_model_in_its_files_names(tiny_model_dir: Path, 
         assert set(exported) == set(file.keys()) and ("lm_head.weight" in exported) != tied
         assert all(torch.equal(exported[name], file.get_tensor(name).bfloat16()) for name in exported)
     assert {tensor.dtype for tensor in exported.values()} == {torch.bfloat16}
+
+
+def test_weights_that_are_lent_reach_an_engine_as_exported_ones_do(tiny_model_dir: Path) -> None:
+    """They are the trained tensors themselves; the engine rounds them to its precision, and keeps none of them."""
+    module = policy(tiny_model_dir, dtype="bfloat16")
+    lent = dict(module.merged_weights(cast=False))
+    assert {tensor.data_ptr() for tensor in lent.values()} <= {p.data_ptr() for p in module.lm.parameters()}
+    with torch.no_grad():
+        for parameter in module.lm.parameters():
+            parameter.add_(torch.rand_like(parameter) / 7)
+    engines = [TorchEngine(tiny_model_dir, "bfloat16") for _ in range(2)]
+    for engine, weights in zip(engines, (lent, dict(module.merged_weights())), strict=True):
+        asyncio.run(engine.sync(weights, 1))
+    with torch.no_grad():
+        for parameter in module.lm.parameters():
+            parameter.zero_()
+    ours, theirs = (engine.model.state_dict() for engine in engines)
+    assert all(torch.equal(ours[name], theirs[name]) and ours[name].any() for name in ours)
 
 
 @needs_peft
