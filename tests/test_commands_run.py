@@ -51,7 +51,7 @@ ELSEWHERE = {
     r"resources|learner_nodes": "integration/test_two_nodes.py",
     r"^make wheel": "test_wheel.py",
     r"run\.py model smollm2": "integration/test_real_model.py",
-    r"trackers=\[wandb": "reporting/test_trackers.py",
+    r"trackers=\[trackio": "reporting/test_trackers.py",
     r"benchmarks\.airline": "benchmarks/test_airline.py",
     r"c(laude_code|odex)_grpo": "gateway/clients/test_coding_commands.py",
 }

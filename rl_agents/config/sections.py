@@ -458,7 +458,7 @@ class ReportKeys:
     )
     collapse_monitor: Literal["warn", "stop", "off"] = key("warn", "Action when success drops well below its start")
     trackers: list[str] = key(
-        [], "Trackers in addition to TensorBoard: wandb, or a plugin's (docs/how-to/inspect-a-run.md)"
+        [], "Trackers in addition to TensorBoard: wandb, mlflow, trackio, or a plugin's (docs/how-to/inspect-a-run.md)"
     )
     tracker_project: str = key("rl_agents", "Project or experiment name in the trackers", needs="trackers")
     save_trajectories: int = key(16, "Number of episodes per iteration written to trajectories/", ge=0)

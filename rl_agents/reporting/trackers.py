@@ -1,17 +1,22 @@
-"""Experiment trackers for the numbers of metrics.jsonl: Weights & Biases, or your own.
+"""Experiment trackers for the numbers of metrics.jsonl: Weights & Biases, MLflow, Trackio, or your own.
 
 TensorBoard and ``metrics.jsonl`` are always written; ``trackers`` adds others (docs/how-to/inspect-a-run.md). A tracker
 that fails or is slow never ends or delays a run: there is one warning, and the tracker is disabled. Its library is
-imported when it opens.
+imported when a run begins.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
+import logging
+import os
 import queue
 import re
 import threading
+import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -61,8 +66,11 @@ class Tracker(Protocol):
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
         """Log numbers of an iteration; iterations are increasing."""
 
-    def episodes(self, iteration: int, text: str) -> None:
-        """Log some episodes of an evaluation as Markdown."""
+    def episodes(self, iteration: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Log some episodes of an evaluation: rows of a table, as `rl_agents.reporting.views.episode_rows` makes them.
+
+        The metrics of the iteration follow.
+        """
 
     def close(self, status: str) -> None:
         """End the run: ``done``, ``interrupted``, ``fell`` or ``failed``."""
@@ -101,7 +109,8 @@ def check_trackers(names: Sequence[str]) -> None:
         if name not in TRACKERS:
             raise unknown("tracker", name, TRACKERS)
         entry = TRACKERS[name]
-        if entry.library and importlib.util.find_spec(entry.library) is None:
+        # A folder of that name, such as wandb's own files, is found as a module without an origin.
+        if entry.library and getattr(importlib.util.find_spec(entry.library), "origin", None) is None:
             raise InputError(f"trackers={name}: {entry.library} is not installed; install it with: {entry.install}")
 
 
@@ -119,16 +128,18 @@ def shown_config(value: Any) -> Any:
 class Trackers:
     """All trackers of a run; each receives all numbers once, in order. A resumed run continues their records.
 
-    They are called in a separate thread, so a slow server does not delay the run.
+    They are opened and called in a separate thread, so a slow server does not delay the run. Libraries are imported
+    here, because imports in two threads can deadlock.
     """
 
     def __init__(
         self, folder: Path, names: Sequence[str], project: str, config: Mapping[str, Any], say: Callable[[str], None]
     ) -> None:
         self.folder, self.say = folder, say
+        self._names = list(names)
         self._open: dict[str, Tracker] = {}
         self._state: dict[str, dict[str, Any]] = {}
-        self._calls: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._calls: queue.Queue[Callable[[], object] | None] = queue.Queue()
         self._thread: threading.Thread | None = None
         path = folder / STATE_FILE
         if path.is_file():
@@ -137,8 +148,9 @@ class Trackers:
         for name in names:
             known = self._state.setdefault(name, {"id": "", "iteration": -1})
             run = TrackedRun(folder, project, folder.name, sweep, shown_config(config), known["id"])
-            self._try(name, partial(self._begin, name, run))
-        if self._open:
+            if self._try(name, partial(_import, TRACKERS[name].library)):
+                self._calls.put(partial(self._try, name, partial(self._begin, name, run)))
+        if not self._calls.empty():
             self._thread = threading.Thread(target=self._tell, name="trackers", daemon=True)
             self._thread.start()
 
@@ -151,9 +163,10 @@ class Trackers:
         metrics = {tag: float(value) for tag, value in record.items() if "/" in tag and value is not None}
         self._calls.put(partial(self._log, int(record["iteration"]), metrics, late))
 
-    def episodes(self, iteration: int, text: str) -> None:
-        """Log some episodes of an evaluation to each tracker."""
-        self._calls.put(partial(self._show, iteration, text))
+    def episodes(self, iteration: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Log some episodes of an evaluation to each tracker, before the record of the iteration."""
+        if rows:
+            self._calls.put(partial(self._show, iteration, rows))
 
     def close(self, status: str) -> None:
         """Log the end of the run, and wait up to `PATIENCE_S` until everything is logged."""
@@ -163,7 +176,7 @@ class Trackers:
         self._calls.put(None)
         self._thread.join(PATIENCE_S)
         if self._thread.is_alive():
-            left = ", ".join(self._open)
+            left = ", ".join(self._names)
             self.say(
                 f"[rl_agents] trackers {left}: still busy {PATIENCE_S:.0f} s after the run; not waiting any longer"
             )
@@ -186,10 +199,10 @@ class Trackers:
                 self._state[name]["iteration"] = iteration
                 self._try(name, self._save)
 
-    def _show(self, iteration: int, text: str) -> None:
+    def _show(self, iteration: int, rows: Sequence[Mapping[str, Any]]) -> None:
         for name, tracker in list(self._open.items()):
             if iteration > self._state[name]["iteration"]:
-                self._try(name, partial(tracker.episodes, iteration, text))
+                self._try(name, partial(tracker.episodes, iteration, rows))
 
     def _end(self, status: str) -> None:
         for name, tracker in list(self._open.items()):
@@ -210,6 +223,15 @@ class Trackers:
         replace_text(self.folder / STATE_FILE, json.dumps(self._state, indent=1) + "\n")
 
 
+def _import(library: str) -> None:
+    if library:
+        importlib.import_module(library)
+
+
+#: Name of the table of episodes.
+TABLE = "eval/trajectories"
+
+
 class WandbTracker:
     """Weights & Biases; ``WANDB_MODE=offline`` writes below the run's folder, for ``wandb sync``."""
 
@@ -227,13 +249,86 @@ class WandbTracker:
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
         self._run.log(dict(metrics), step=iteration)
 
-    def episodes(self, iteration: int, text: str) -> None:
-        """Log a table with one row, before the metrics of the iteration."""
-        table = self._wandb.Table(columns=["iteration", "episodes"], data=[[iteration, text]])
-        self._run.log({"eval/trajectories": table}, step=iteration)
+    def episodes(self, iteration: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Log a table of this evaluation."""
+        table = self._wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
+        self._run.log({TABLE: table}, step=iteration)
 
     def close(self, status: str) -> None:
         self._run.finish(exit_code=0 if status == "done" else 1)
 
 
+class MlflowTracker:
+    """MLflow, at ``MLFLOW_TRACKING_URI``: a server, or a file such as ``sqlite:///mlflow.db``, which is the default."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        import mlflow
+        from mlflow.entities import Param
+
+        for name in ("mlflow", "alembic"):  # which tell that they make an experiment and its tables
+            logging.getLogger(name).setLevel(logging.WARNING)
+        self._client: Any = mlflow.MlflowClient()
+        self.id = run.known_as
+        if self.id:
+            self._client.update_run(self.id, status="RUNNING")
+        else:
+            # Unlike the client, it permits that another trial makes the experiment at the same time.
+            experiment = mlflow.set_experiment(run.project).experiment_id
+            tags = {"group": run.group} if run.group else {}
+            self.id = str(self._client.create_run(experiment, run_name=run.name, tags=tags).info.run_id)
+        # A parameter cannot change, so a resumed run adds new keys; the file has all current values.
+        known = self._client.get_run(self.id).data.params
+        new = [Param(_mlflow_name(name), str(value)) for name, value in run.config.items() if name not in known]
+        self._client.log_batch(self.id, params=new)
+        self._client.log_dict(self.id, dict(run.config), "config.json")
+
+    def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        values = [Metric(_mlflow_name(name), value, now, iteration) for name, value in metrics.items()]
+        self._client.log_batch(self.id, metrics=values)
+
+    def episodes(self, iteration: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add rows to the run's table."""
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        self._client.log_table(self.id, columns, f"{TABLE}.json")
+
+    def close(self, status: str) -> None:
+        self._client.set_terminated(self.id, {"done": "FINISHED", "interrupted": "KILLED"}.get(status, "FAILED"))
+
+
+def _mlflow_name(name: str) -> str:
+    return re.sub(r"[^\w./: -]", "_", name)
+
+
+class TrackioTracker:
+    """Trackio: files of this user (``trackio show``), or what ``TRACKIO_SERVER_URL`` or ``TRACKIO_SPACE_ID`` names."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        import trackio
+
+        self._trackio: Any = trackio
+        # Trackio finds a run by its name, and runs of other folders may have the same one.
+        self.id = run.known_as or f"{run.name}-{uuid.uuid4().hex[:6]}"
+        self._run: Any = trackio.init(
+            project=run.project, name=self.id, group=run.group or None, config=dict(run.config),
+            resume="allow", embed=False, private=True,
+        )  # fmt: skip
+
+    def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=iteration)
+
+    def episodes(self, iteration: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Log a table of this evaluation."""
+        self._run.log({TABLE: self._trackio.Table(data=[dict(row) for row in rows])}, step=iteration)
+
+    def close(self, status: str) -> None:
+        self._run.finish()
+
+
 register_tracker(TrackerEntry("wandb", WandbTracker, "wandb", "pip install wandb"))
+register_tracker(TrackerEntry("mlflow", MlflowTracker, "mlflow", "pip install mlflow"))
+register_tracker(TrackerEntry("trackio", TrackioTracker, "trackio", "pip install trackio"))

@@ -69,14 +69,33 @@ def write_trajectories(
 
 def readable(title: str, trajectories: Sequence[Trajectory]) -> str:
     """Return the best, the worst and a failed episode as Markdown."""
-    played = [t for t in trajectories if not t.failed]
     parts = [f"# {title}: {len(trajectories)} episodes, {sum(t.success for t in trajectories)} solved\n"]
-    if played:
-        parts.append(_episode("Best", max(played, key=_merit)))
-        parts.append(_episode("Worst", min(played, key=_merit)))
-    failed = next((t for t in trajectories if t.failed), None)
-    parts.append(_episode("Failed", failed) if failed else "## Failed\n\nNone: no environment failed.\n")
+    chosen = _chosen(trajectories)
+    parts += [_episode(label, trajectory) for label, trajectory in chosen.items()]
+    if "Failed" not in chosen:
+        parts.append("## Failed\n\nNone: no environment failed.\n")
     return "\n".join(parts)
+
+
+def episode_rows(iteration: int, trajectories: Sequence[Trajectory], most: int = 8) -> list[dict[str, Any]]:
+    """Return up to ``most`` episodes as rows of a table: the best, the worst, a failed one, and the first others."""
+    chosen = _chosen(trajectories)
+    others = [("Other", t) for t in trajectories if all(t is not known for known in chosen.values())]
+    return [
+        {
+            "iteration": iteration, "kind": label.lower(), "task": t.task_id, "return": float(t.episode_return),
+            "success": bool(t.success), "turns": len(t.steps), "tokens": t.response_tokens,
+            "end": t.end_cause or "unknown", "episode": _episode(label, t),
+        }
+        for label, t in [*chosen.items(), *others][:most]
+    ]  # fmt: skip
+
+
+def _chosen(trajectories: Sequence[Trajectory]) -> dict[str, Trajectory]:
+    played = [t for t in trajectories if not t.failed]
+    failed = next((t for t in trajectories if t.failed), None)
+    chosen = {"Best": max(played, key=_merit), "Worst": min(played, key=_merit)} if played else {}
+    return chosen | ({"Failed": failed} if failed else {})
 
 
 def _merit(trajectory: Trajectory) -> tuple[float, bool, int]:

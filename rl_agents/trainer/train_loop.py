@@ -22,7 +22,7 @@ from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import Record, RunFolder
 from rl_agents.reporting.statistics import evaluation_metrics
 from rl_agents.reporting.trackers import Trackers
-from rl_agents.reporting.views import TensorBoardLog, plot_success, readable, write_trajectories
+from rl_agents.reporting.views import TensorBoardLog, episode_rows, plot_success, write_trajectories
 
 if TYPE_CHECKING:
     from rl_agents.trainer.algorithm import AgentAlgorithm
@@ -266,7 +266,7 @@ class TrainLoop:
                 split="test", episodes=settings.eval_episodes, temperature=settings.eval_temperature, seed=settings.seed
             )
         self._write_trajectories(self._completed, trajectories, evaluation=True)
-        self._trackers.episodes(self._completed, readable(f"Iteration {self._completed}, evaluation", trajectories))
+        self._trackers.episodes(self._completed, episode_rows(self._completed, trajectories))
         self._watch.check_evaluation(trajectories)
         self._say(self._watch.after_evaluation(trajectories))
         return {**evaluation_metrics(trajectories), "timing_s/eval": time.monotonic() - started}

@@ -10,7 +10,7 @@ import pytest
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.reporting.progress import Progress, plain_line
 from rl_agents.reporting.statistics import evaluation_metrics
-from rl_agents.reporting.views import TensorBoardLog, plot_success, readable, write_trajectories
+from rl_agents.reporting.views import TensorBoardLog, episode_rows, plot_success, readable, write_trajectories
 
 RECORD = {
     "iteration": 12,
@@ -107,6 +107,16 @@ def test_readable_shows_best_worst_and_failed() -> None:
     assert "ended by env_error: KeyError" in text[failed:]
     assert "    ```\n    fenced" in text[worst:failed] and "invalid" in text[worst:failed]
     assert "no environment failed" in readable("Iteration 1", [episode(True)])
+
+
+def test_a_table_of_episodes_begins_with_best_worst_and_failed() -> None:
+    broken = episode(False, cause="env_error: KeyError", failed=True)
+    others = [episode(False) for _ in range(9)]
+    rows = episode_rows(3, [*others, broken, episode(True)])
+    assert [row["kind"] for row in rows] == ["best", "worst", "failed", *["other"] * 5]
+    assert [(row["iteration"], row["success"], row["turns"]) for row in rows[:2]] == [(3, True, 1), (3, False, 1)]
+    assert rows[2]["end"] == "env_error: KeyError" and rows[0]["episode"].startswith("## Best: return")
+    assert [row["kind"] for row in episode_rows(3, [broken])] == ["failed"] and episode_rows(3, []) == []
 
 
 def test_evaluation_counts_broken_episodes_as_not_solved() -> None:

@@ -15,8 +15,8 @@ class FileTracker:
             with self.path.open("a") as file:
                 print(iteration, metrics["eval/success_rate"], file=file)
 
-    def episodes(self, iteration, text):
-        """Log some episodes of an evaluation, as Markdown."""
+    def episodes(self, iteration, rows):
+        """Log some episodes of an evaluation: rows of a table, each a dictionary."""
 
     def close(self, status):
         """Called when the run has ended: done, interrupted, fell or failed."""
