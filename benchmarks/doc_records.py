@@ -395,13 +395,6 @@ def accuracy() -> str:
 
 
 RECORDS: Mapping[str, Record] = {
-    # README
-    "pretrained": lambda: joined(
-        started("real_model_clerk", "grpo"),
-        ended("real_model_clerk", "grpo"),
-        started("real_model_webshop", "grpo"),
-        ended("real_model_webshop", "grpo", "3spo"),
-    ),
     # benchmarks.md
     "default run": default_run,
     "dapo": lambda: f"{tokens('vspo', 'dapo') / tokens('vspo', 'grpo'):.1f}",

@@ -83,8 +83,8 @@ INSTEAD = [
 ]
 #: Words that are added to the arguments of `run.py`.
 SMALLER = [
-    (r"^--(?!resume)(?!.*(model|alfworld|treasure|my_task|shop\.py|tools_agent))", "--model START"),
-    (r"^--.*shop\.py", "--set starter_iterations=1"),
+    (r"^--(?!resume)(?!.*(model|alfworld|treasure|my_task|shop\.py|dial\.py|tools_agent))", "--model START"),
+    (r"^--.*(shop|dial)\.py", "--set starter_iterations=1"),
     (r"alfworld_chain_gae_weak|tools_agent", "--model MODEL"),
     (r"^--", "--local --set minibatches=1 eval_episodes=2 max_turns=2"),
     (r"^--.*(DIR|MODEL|weak|my_task|1gpu)", "--set max_response_tokens=8"),
@@ -141,6 +141,7 @@ def tables() -> dict[str, Any]:
         "math.parquet": [asked] * 20,
         "dialogues.parquet": [{"dialogue": trace["messages"], "tools_json": trace["tools_json"]} for trace in traces],
         "expert.parquet": [{"chat": trace["messages"]} for trace in traces],
+        "traces.jsonl": [{"messages": trace["messages"]} for trace in traces],
         "train.json": many(OFFICIAL, "t"), "dev.json": many(OFFICIAL, "d"),
         "wiki.jsonl": [{"id": "1", "contents": "Bo"}],
         "musique_ans_v1.0_train.jsonl": many(MUSIQUE, "t"), "musique_ans_v1.0_dev.jsonl": many(MUSIQUE, "d"),

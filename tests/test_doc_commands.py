@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINE = re.compile(r"^(?: {4}|\t)\s*(?P<indented>\S[^\n]*)$|^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHELLS = {"", "bash", "sh", "console"}
+#: A command in a cell of a table.
+CELL = re.compile(r"^\|.*\| `(?P<cell>python run\.py [^`]+)` \|$", re.MULTILINE)
 OURS = re.compile(r"(?:\S*/)?(?:run\.py|rl-agents)$")
 TARGETS = set(re.findall(r"^([\w./-]+):(?!=)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 KEYS = {*RUN_KEYS, *keys_of(ServingOptions), *ALIASES}
@@ -34,10 +36,11 @@ OWN = re.compile(r"own[-_]|my_|gymnasium:")
 
 
 def commands_in(text: str) -> list[str]:
-    """Return the command lines of indented and fenced blocks; a backslash at the end joins two."""
+    """Return the command lines of indented and fenced blocks and of tables; a backslash at the end joins two."""
     text = re.sub(r"\\\n\s*", "", text)
     found = [match["indented"] or (match[3] if match[2] in SHELLS else "") for match in LINE.finditer(text)]
-    return [line.strip() for block in found for line in block.splitlines()]
+    lines = [line.strip() for block in found for line in block.splitlines()]
+    return lines + [match["cell"] for match in CELL.finditer(text)]
 
 
 def problem_of(line: str) -> str:

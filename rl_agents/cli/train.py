@@ -277,7 +277,7 @@ def _train(plan: RunPlan, interrupts: Interrupts) -> bool:
             folder.save_settings(plan.settings)
         else:
             folder = RunFolder.create(plan.output, plan.settings)
-        progress = Progress()
+        progress = Progress(dtype=algo.settings.dtype)
         progress.note(algo.engine_description)
         if plan.resumed:
             progress.note(f"resumed from {plan.resumed[1] or 'the beginning: there is no checkpoint yet'}")

@@ -13,6 +13,10 @@ def _short_exponent(value: float) -> str:
     return f"{value:.0e}".replace("e-0", "e-").replace("e+00", "").replace("e+0", "e+")
 
 
+DIFFERENCE = "rollout_corr/logprob_diff_mean"
+#: Up to which engine and learner round differently, by the dtype of the weights.
+NORMAL = {"float32": 1e-5, "bfloat16": 0.02}
+
 #: (label, tag, format; `z` removes the sign of a zero); a column without its tag is hidden.
 COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("success", "rollout/success_rate", "{:.2f}".format),
@@ -28,7 +32,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("loss", "actor/pg_loss", "{:z.4f}".format),
     ("failed", "rollout/failed_episodes", "{:.0f}".format),
     ("diverged", "end_cause/env_diverged", "{:.0%}".format),
-    ("logprob diff", "rollout_corr/logprob_diff_max", _short_exponent),
+    ("logprob diff", DIFFERENCE, _short_exponent),
 )
 
 
@@ -46,9 +50,12 @@ def cells(record: Record) -> dict[str, str]:
     return found
 
 
-def plain_line(record: Record, total: int) -> str:
-    """Return one iteration as one line of text."""
-    parts = [f"iter {record['iteration']}/{total}", *(f"{label} {text}" for label, text in cells(record).items())]
+def plain_line(record: Record, total: int, dtype: str = "float32") -> str:
+    """Return one iteration as one line of text; a logprob difference that weights of ``dtype`` do not explain says so."""
+    shown = cells(record)
+    if "logprob diff" in shown and record[DIFFERENCE] > NORMAL[dtype]:
+        shown["logprob diff"] += f" (normal in {dtype}: up to {_short_exponent(NORMAL[dtype])})"
+    parts = [f"iter {record['iteration']}/{total}", *(f"{label} {text}" for label, text in shown.items())]
     if record.get("timing_s/iteration") is not None:
         # The checkpoint before it waits for running rollouts.
         parts.append(f"{record['timing_s/iteration'] + record.get('timing_s/checkpoint', 0.0):.1f} s")
@@ -59,10 +66,10 @@ def plain_line(record: Record, total: int) -> str:
 
 
 class Progress:
-    """One flushed line per iteration."""
+    """One flushed line per iteration; ``dtype`` is that of the weights."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stdout
+    def __init__(self, stream: TextIO | None = None, dtype: str = "float32") -> None:
+        self._stream, self._dtype = stream or sys.stdout, dtype
 
     def note(self, text: str) -> None:
         """Print a line of text."""
@@ -70,4 +77,4 @@ class Progress:
 
     def update(self, record: Record, total: int) -> None:
         """Show a completed iteration of ``total``."""
-        self.note(plain_line(record, total))
+        self.note(plain_line(record, total, self._dtype))

@@ -20,7 +20,7 @@ RECORD = {
     "rollout/response_tokens": 1893.0,
     "rollout/failed_episodes": 0.0,
     "actor/pg_loss": 0.01,
-    "rollout_corr/logprob_diff_max": 2.1e-6,
+    "rollout_corr/logprob_diff_mean": 2.1e-6,
     "timing_s/iteration": 4.12,
     "eval/success_rate": 0.71,
     "eval/success_low": 0.64,
@@ -40,6 +40,9 @@ def test_plain_line() -> None:
     )
     assert plain_line({"iteration": 3, "actor/pg_loss": 1.5}, 5) == "iter 3/5  loss 1.5000"
     assert "  5.6 s  (eval" in plain_line({**RECORD, "timing_s/checkpoint": 1.5}, 50)
+    different = {**RECORD, "rollout_corr/logprob_diff_mean": 0.004}
+    assert "logprob diff 4e-3 (normal in float32: up to 1e-5)  4.1 s" in plain_line(different, 50)
+    assert "logprob diff 4e-3  4.1 s" in plain_line(different, 50, "bfloat16")
     assert "failed 2" in plain_line({**RECORD, "rollout/failed_episodes": 2.0}, 50)
     assert plain_line({"iteration": 3, "rollout/success_rate": None}, 5) == "iter 3/5"
 
