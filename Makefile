@@ -107,7 +107,7 @@ check: .venv/.ready
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	$(PY) -m codespell_lib README.md CONTRIBUTING.md docs rl_agents
+	$(PY) -m codespell_lib README.md AGENTS.md CONTRIBUTING.md docs rl_agents
 	$(PY) -m codespell_lib --dictionary $(WORDS) --regex "\b(?:$$(sed 's/->.*//' $(WORDS) | paste -sd '|'))(?!\w)" \
 		--ignore-regex '`[^`]*`|^    .*|^\| `env\..*' README.md CONTRIBUTING.md docs
 

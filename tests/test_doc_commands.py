@@ -21,7 +21,7 @@ from rl_agents.errors import InputError
 from rl_agents.serving.options import ServingOptions
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "AGENTS.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINE = re.compile(r"^(?: {4}|\t)\s*(?P<indented>\S[^\n]*)$|^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHELLS = {"", "bash", "sh", "console"}
 #: A command in a cell of a table.

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 INDEX = ROOT / "docs" / "README.md"
 PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / name for name in ("README.md", "AGENTS.md", "CONTRIBUTING.md", "CHANGELOG.md")),
 ]
 
 #: Files that a page tells the reader to write.

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "runs" / "view-example" / "pages"
 FIGURE = re.compile(r"<!-- run -->\n(<img[^>]*>)(.*?)<!-- end of run -->", re.DOTALL)
 #: Pages outside docs/, under this folder of the site.
-PROJECT = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+PROJECT = ("README.md", "AGENTS.md", "CONTRIBUTING.md", "CHANGELOG.md")
 #: Sections between these marks are tabs on the site, and sections where a page is read as it is.
 TABS = re.compile(r"<!-- tabs -->\n(.*?)<!-- end of tabs -->\n", re.DOTALL)
 LINK = re.compile(r"(\]\(|src=\")((?:\.\./)+[^)\s\"#]+|docs/[^)\s\"#]+)")
