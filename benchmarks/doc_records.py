@@ -16,7 +16,6 @@ from benchmarks.exact_worlds.__main__ import table as worlds_table
 from benchmarks.grid import mean_text, text
 from benchmarks.report import load
 from benchmarks.scale_simulation import table as scale_table
-from benchmarks.searched_step import WIDE
 from rl_agents.reporting.statistics import Interval, student_interval
 
 Record = Callable[[], str]
@@ -255,15 +254,13 @@ def raw_vllm() -> str:
 
 def searched() -> str:
     """CPU seconds of a step of 3spo and GRPO, their ratio, the same with more tasks, and shares of the wall time."""
-    found = load("searched_step")["summary"]
-    costs, ratios = (
-        {name: found[key.format(name)]["median"] for name in names}
-        for key, names in (("{}: CPU-s a step", ("3spo", "grpo", WIDE)), ("grpo over {}", ("3spo", WIDE)))
-    )
+    found, wide = load("searched_step")["summary"], "3spo, 40 tasks"
+    cost = {name: found[f"{name}: CPU-s a step"]["median"] for name in ("3spo", "grpo", wide)}
+    ratio = {name: 1 / found[f"grpo over {name}"]["median"] for name in ("3spo", wide)}
     shares = (f"{100 * found[f'3spo: {part}']['median']:.0f}%" for part in ("learning", "sampling", "watching"))
     return joined(
-        f"{costs['3spo']:.2f}", f"{costs['grpo']:.2f}", f"{1 / ratios['3spo']:.1f}", f"{costs[WIDE]:.2f}",
-        f"{1 / ratios[WIDE]:.1f}", *shares,
+        f"{cost['3spo']:.2f}", f"{cost['grpo']:.2f}", f"{ratio['3spo']:.1f}", f"{cost[wide]:.2f}", f"{ratio[wide]:.1f}",
+        *shares,
     )  # fmt: skip
 
 
@@ -349,7 +346,8 @@ def gateway() -> str:
 # --- exact worlds
 
 WORLDS_SHOWN = ("grpo", "gigpo", "hgpo", "steppo", "chain λ=0", "chain λ=0.95", "chain λ=0.95, solved again")
-SAFE, SEARCHES = "again, λ=0.7, corrected", ("3spo", "3spo, 4 paths", "3spo, w/o paths", "published", "grpo")
+SAFE, SEARCHED = "again, λ=0.7, corrected", ("3spo", "3spo, 4 paths", "3spo, w/o paths", "published", "grpo")
+TICKS = ("3spo", "3spo, 3 ticks an update", "3spo, 3 ticks an update, longer steps")
 UNCERTAIN = ("slippery", "noisy", "aliased")
 
 
@@ -377,7 +375,7 @@ def searches_noise() -> str:
         if (arm, name) != ("grpo", "loops") and not (arm == "3spo" and name in UNCERTAIN)
     ]  # fmt: skip
     wide = errors("exact_worlds_searches", "final_error", ["3spo"], UNCERTAIN)
-    others = errors("exact_worlds_searches", "final_error", [arm for arm in SEARCHES if arm not in both])
+    others = errors("exact_worlds_searches", "final_error", [arm for arm in SEARCHED if arm not in both])
     return joined(f"{max(usual):.2f}", f"{found['loops']['grpo']['final_error']:.2f}", span(wide), f"{max(others):.2f}")
 
 
@@ -411,7 +409,8 @@ RECORDS: Mapping[str, Record] = {
     "correction": correction,
     "accuracy": accuracy,
     "searches noise": searches_noise,
-    "searches": lambda: worlds("exact_worlds_searches", "final", SEARCHES),
+    "ticks": lambda: worlds("exact_worlds_ticks", "mean", TICKS),
+    "searches": lambda: worlds("exact_worlds_searches", "final", SEARCHED),
     # equal-steps.md, how-we-compare.md
     "two starts": two_starts,
     "longest runs": longest_runs,
