@@ -6,16 +6,19 @@
 
 from __future__ import annotations
 
+import importlib
 import platform
 import re
 import shlex
 import subprocess
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
+from rl_agents.errors import InputError
 from rl_agents.version import __version__
 
 DISTRIBUTION = "rl-agents-ray"
@@ -56,6 +59,17 @@ def pip_install(extra: str = "") -> str:
     wanted = re.compile(rf"extra *== *['\"]{extra}['\"]") if extra else re.compile(r"^(?!.*\bextra\b)")
     found = [name.strip() for name, _, marker in lines if wanted.search(marker)]
     return " ".join(f"'{name}'" for name in found) or (f"'WHEEL[{extra}]'" if extra else "WHEEL")
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Import a module of an extra; raises `InputError`: it is not installed; the message has the line to do so."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # of its code
+            return importlib.import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0]
+        raise InputError(f"the package {name} is missing ({error}): pip install {pip_install(extra)}") from error
 
 
 def git_commit(folder: Path) -> str:

@@ -18,7 +18,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from rl_agents.errors import InputError, described, place_of, similar_file
+from rl_agents.errors import InputError, described, place_of, similar_file, unknown
 
 #: Entry points that are imported in every process; the name only documents what a module registers.
 GROUPS = tuple(
@@ -172,6 +172,23 @@ def own_module(module: str, wanted: str) -> Any:
             raise InputError(f"{wanted}: the module name {module} is taken by {file or 'Python'}: rename {name}")
     _remember(module.partition(".")[0])
     return home
+
+
+def member(path: str, what: str) -> Any:
+    """Return a class or function of a user's module; ``path`` is ``<module>:<name>``, and ``what`` begins errors.
+
+    Raises:
+        InputError: there is none; the message has the nearest.
+    """
+    module, _, name = path.rpartition(":")
+    if not module:
+        raise InputError(f"{what}: write <module>:<name>")
+    home = own_module(module, what)
+    found = getattr(home, name, None)
+    if not callable(found):
+        own = [n for n, v in vars(home).items() if getattr(v, "__module__", "") == home.__name__]
+        raise unknown(f"name in {home.__file__}, {what}:", name, own)
+    return found
 
 
 def _remember(name: str) -> None:

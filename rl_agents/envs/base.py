@@ -246,10 +246,8 @@ def _made(spec: EnvSpec, options: Any, max_turns: int) -> TextEnv:
 
 
 def _part(spec: EnvSpec, module: str, name: str) -> Any:
-    """Return ``name`` from a module of the environment's package, or from its only module; None if it is absent."""
+    """Return ``name`` from ``module`` of the environment's package, or else from the package; None if it is absent."""
     home = importlib.import_module(spec.module)
-    if hasattr(home, "__path__"):
-        if importlib.util.find_spec(f"{spec.module}.{module}") is None:
-            return None
+    if hasattr(home, "__path__") and importlib.util.find_spec(f"{spec.module}.{module}"):
         home = importlib.import_module(f"{spec.module}.{module}")
     return getattr(home, name, None)

@@ -161,6 +161,11 @@ def task_ids(split: str, options: Any) -> list[str]:
         if strange := [task for task in tasks if not isinstance(task, str)]:
             raise InputError(f"gymnasium environment {options.id}: task_ids('{split}') holds {strange[0]!r}, not a str")
         return tasks
+    return seeded_tasks(split, options)
+
+
+def seeded_tasks(split: str, options: Any) -> list[str]:
+    """Return the tasks of `SeedOptions`."""
     first, count = (0, options.train_tasks) if split == "train" else (FIRST_TEST_SEED, options.test_tasks)
     return [f"seed-{first + number}" for number in range(count)]
 
@@ -421,7 +426,7 @@ def task_seed(task_id: str) -> int:
     """
     match = re.fullmatch(r"seed-([0-9]{1,18})", task_id)
     if not match:
-        raise InputError(f"gymnasium task '{task_id}': write it as seed-<number>")
+        raise InputError(f"task '{task_id}': write it as seed-<number>")
     return int(match[1])
 
 
@@ -490,18 +495,19 @@ def players_starter(name: str, options: Any) -> StarterSpec:
     entry = registered(spec.gym_id)
     if not callable(own(entry, "demonstrate")):
         raise NoPlayer(name, ", or give its class a method demonstrate (docs/environments/gymnasium.md)")
-    chosen = {"kwargs": dict(options.kwargs)} if options.kwargs else {}
-    return words_starter(spec, entry.entry_point, chosen, "demonstrate", "expert")
+    return words_starter(spec, entry.entry_point, spec.options(kwargs=options.kwargs), "demonstrate", "expert")
 
 
-def words_starter(spec: EnvSpec, made_by: Any, chosen: Mapping[str, Any], method: str, expert: str) -> StarterSpec:
-    """Return the warm-start model that imitates a method of the class ``made_by``; ``chosen`` are the user's keys.
+def words_starter(spec: EnvSpec, made_by: Any, options: Any, method: str, expert: str) -> StarterSpec:
+    """Return the warm-start model that imitates a method of the class ``made_by``, with the keys ``options``.
 
     Raises:
         InputError: the method fails.
     """
     expert = expert if callable(getattr(made_by, expert, None)) else ""
-    return _starter(spec, _version(made_by), yaml.safe_dump(dict(chosen), sort_keys=False), method, expert)
+    default = spec.options()
+    chosen = {name: value for name, value in vars(options).items() if value != getattr(default, name)}
+    return _starter(spec, _version(made_by), yaml.safe_dump(chosen, sort_keys=False), method, expert)
 
 
 @lru_cache(maxsize=8)

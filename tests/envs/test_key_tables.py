@@ -2,6 +2,7 @@
 
 import re
 import typing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -42,6 +43,12 @@ SPECS = {
     **ENVIRONMENTS,
     "gymnasium": env_spec("gymnasium:Taxi-v3"),
     "class": env_spec("class:docs/examples/class/dial.py:Dial"),
+}
+#: Of packages that may be absent.
+SPECS |= {
+    package: env_spec(name)
+    for package, name in {"reasoning_gym": "reasoning_gym:chain_sum"}.items()
+    if find_spec(package)
 }
 #: Environments whose page has several, each below a heading with its name.
 SHARED_PAGES = {

@@ -9,8 +9,8 @@ from rl_agents.config.options import key
 from rl_agents.envs.gymnasium_adapter import DEFAULT_MAX_TURNS, options_of, words_starter
 from rl_agents.envs.options import ColumnKeys
 from rl_agents.envs.spec import EnvFamily, EnvSpec, StarterSpec
-from rl_agents.errors import InputError, NoPlayer, unknown
-from rl_agents.plugins import own_module
+from rl_agents.errors import InputError, NoPlayer
+from rl_agents.plugins import member
 
 PREFIX = "class:"
 
@@ -24,23 +24,6 @@ class ToolClassOptions(ColumnKeys):
     rewards: dict[str, Any] = key({}, "reward function in TRL's form -> its weight, such as {my_rewards:brief: 0.5}")
     check_arguments: bool = key(False, "refuse calls that do not fit the types of their tool, instead of running them")
     success_reward: float | None = key(None, "lowest reward of a success; empty for any above 0")
-
-
-def member(path: str, what: str) -> Any:
-    """Return a class or function of a user's module; ``path`` is ``<module>:<name>``, and ``what`` begins errors.
-
-    Raises:
-        InputError: there is none; the message has the nearest.
-    """
-    module, _, name = path.rpartition(":")
-    if not module:
-        raise InputError(f"{what}: write <module>:<name>")
-    home = own_module(module, what)
-    found = getattr(home, name, None)
-    if not callable(found):
-        own = [n for n, v in vars(home).items() if getattr(v, "__module__", "") == home.__name__]
-        raise unknown(f"name in {home.__file__}, {what}:", name, own)
-    return found
 
 
 def class_spec(name: str) -> EnvSpec:
@@ -66,9 +49,7 @@ def starter(name: str, options: Any) -> StarterSpec:
     spec, made_by = class_spec(name), member(options.id, name)
     if not hasattr(made_by, "_demonstrate"):
         raise NoPlayer(name, ", or give the class a method _demonstrate (docs/environments/class.md)")
-    default = spec.options()
-    chosen = {name: value for name, value in vars(options).items() if value != getattr(default, name)}
-    return words_starter(spec, made_by, chosen, "_demonstrate", "_expert")
+    return words_starter(spec, made_by, options, "_demonstrate", "_expert")
 
 
 FAMILY = EnvFamily(

@@ -19,9 +19,10 @@ from transformers.utils import get_json_schema
 from rl_agents.background import settled
 from rl_agents.envs.panels import TableTasks, table_tasks
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
-from rl_agents.envs.tool_class import PREFIX, member
+from rl_agents.envs.tool_class import PREFIX
 from rl_agents.envs.tool_turns import tool_help
 from rl_agents.errors import InputError, defined_at, named, number_from
+from rl_agents.plugins import member
 from rl_agents.tools.calls import MAX_CALLS, Tool, read_response, read_tool
 from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolError, ToolResult, render_results
 
