@@ -291,9 +291,9 @@ def aggregation_weights(
     masks: Sequence[ArrayLike],
     mode: LossAggMode,
     *,
-    trajectories: ArrayLike,
-    segments: Sequence[ArrayLike],
-    constant_length: float | None,
+    trajectories: ArrayLike = (),
+    segments: Sequence[ArrayLike] = (),
+    constant_length: float | None = None,
 ) -> list[FloatArray]:
     """Weight of every token of the whole mini-batch.
 

@@ -53,6 +53,7 @@ ELSEWHERE = {
     r"run\.py model smollm2": "integration/test_real_model.py",
     r"trackers=\[trackio": "reporting/test_trackers.py",
     r"benchmarks\.airline": "benchmarks/test_airline.py",
+    r"one-file/start": "test_one_file.py",
     r"c(laude_code|odex)_grpo": "gateway/clients/test_coding_commands.py",
 }
 #: The reason why no test does.

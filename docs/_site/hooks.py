@@ -46,6 +46,19 @@ MODULES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "losses": ("Losses", ("losses",)),
     "environments": ("Environments: the interface", ("spec",)),
 }
+#: Functions of `docs/examples/grpo_in_one_file.py`, and the records that they exchange.
+LOOP = (
+    "rl_agents.envs.base.make_env", "rl_agents.envs.base.task_ids", "rl_agents.data.tasks.training_specs",
+    "rl_agents.data.tasks.evaluation_specs", "rl_agents.data.trajectory.EpisodeSpec",
+    "rl_agents.chat.template.load_tokenizer", "rl_agents.chat.template.make_context",
+    "rl_agents.inference.torch_engine.TorchEngine",
+    "rl_agents.rollout.turns.Limits", "rl_agents.rollout.agent_loop.collect_episodes",
+    "rl_agents.data.trajectory.Trajectory", "rl_agents.data.trajectory.Step", "rl_agents.data.samples.build_samples",
+    "rl_agents.data.samples.Row", "rl_agents.inference.torch_model.load_causal_lm",
+    "rl_agents.learner.batching.micro_batches", "rl_agents.learner.batching.collate",
+    "rl_agents.learner.batching.pad_weights", "rl_agents.learner.logprobs.score_rows",
+    "rl_agents.learner.hf.save_hf_folder",
+)  # fmt: skip
 PACKAGES = {
     "advantages": "rl_agents", "algorithms": "rl_agents.algorithms", "losses": "rl_agents",
     "environments": "rl_agents.envs", "python": "rl_agents.trainer",
@@ -58,6 +71,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/keys.md": keys_page(),
         "reference/commands.md": commands_page(),
         "reference/plugins.md": modules_page("Plugins", ["rl_agents.plugins"]),
+        "reference/loop.md": modules_page("Pieces of the loop", LOOP),
         **{f"reference/{name}.md": modules_page(title, _existing(name)) for name, (title, _) in MODULES.items()},
         **{f"project/{name}": (ROOT / name).read_text(encoding="utf-8") for name in PROJECT},
         "_site.css": (ROOT / "docs" / "_site" / "style.css").read_text(encoding="utf-8"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -16,20 +16,23 @@ Scores = dict[str, Tensor]
 
 
 def score_rows(
-    lm: Any, batch: dict[str, Any], piece: int | None, precision: AbstractContextManager[Any], *, adapters: bool = False
-) -> Scores:
-    """Score the tokens of a right-padded batch.
+    lm: Any, batch: dict[str, Any], piece: int | None = None, precision: AbstractContextManager[Any] | None = None,
+    *, adapters: bool = False,
+) -> Scores:  # fmt: skip
+    """Score the tokens of a right-padded batch: log p(input_ids[t] | input_ids[<t]), and the distribution's entropy.
 
     Args:
         lm: a causal language model of transformers.
-        batch: as in `CausalLMModule._forward`.
+        batch: ``input_ids`` [B, L] and ``mask`` [B, L], 1 where a token is scored, as from `collate`; ``temperature``
+            (default 1); ``packed`` and ``entropy_gradient`` as in `CausalLMModule._forward`.
         piece: number of states that go through the vocabulary head at once; None: all.
-        precision: context of the computation.
+        precision: context of the computation; None: as the weights are.
         adapters: ``lm`` is a model with adapters around one.
 
     Returns:
         ``logprobs`` and ``entropy`` [B, L], 0 where the mask is 0.
     """
+    batch, precision = {"temperature": 1.0, **batch}, precision or nullcontext()
     mask, packed = batch["mask"], batch.get("packed")
     # Only positions that some row scores go through the vocabulary head: it dominates small models' cost.
     positions = torch.nonzero(mask[:, 1:].any(0)).squeeze(1)
