@@ -84,11 +84,11 @@ class Api:
         return Starlette(routes=routes, middleware=[guard], exception_handlers=errors, lifespan=lifespan)
 
     def begin(self, request: Request, dialect: ModuleType, body: bytes) -> tuple[ModelCall, PendingRequest]:
-        with self.service.meter.request(dialect.PATH.removeprefix("/v1/").replace("/", "_")) as counted:
+        with self.service.meter.request(dialect.PATH.removeprefix("/v1/").replace("/", "_")) as counting:
             call, params = read_params(dialect.read(json_object(body)))
             call.ignored["model"] += call.model != self.model(request)["id"]
             pending = self.service.begin(call, params)
-            counted.follow(pending)
+            counting.append(pending)
         return call, pending
 
     def count(self, request: Request, body: bytes) -> int:

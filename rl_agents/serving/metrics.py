@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rl_agents.gateway.answers import PendingRequest
-from rl_agents.gateway.calls import ModelAnswer
 from rl_agents.web.errors import ApiError
 
 PREFIX = "rl_agents_serving_"
@@ -37,7 +36,7 @@ class Metric:
 METRICS: Mapping[str, Metric] = {
     "requests": Metric("counter", "Requests; outcome is ok, client_left, or the error's code.", ("api", "outcome")),
     "request_seconds": Metric("histogram", "Seconds from a request to its whole answer.", ("api",), LONG),
-    "first_token_seconds": Metric("histogram", "Seconds to the first token of streamed answers.", ("api",), LONG),
+    "first_token_seconds": Metric("histogram", "Seconds to the first text of streamed answers.", ("api",), LONG),
     "token_seconds": Metric("histogram", "Seconds per token after the first, of streamed answers.", ("api",), SHORT),
     "prompt_tokens": Metric("counter", "Tokens of answered prompts.", ("api",)),
     "sampled_tokens": Metric("counter", "Sampled tokens.", ("api",)),
@@ -109,54 +108,44 @@ class Meter(Meters):
         self.set("calls_open", self._calls)
 
     @contextmanager
-    def request(self, api: str) -> Iterator[OpenRequest]:
-        """Count a request that ends with this block, or with the task that the block gives it."""
-        self.opened(api, 1)
-        request = OpenRequest(self, api)
+    def request(self, api: str) -> Iterator[list[PendingRequest]]:
+        """Count a request that ends with this block, or with the pending request that the block appends to the list."""
+        began, pending = time.monotonic(), list[PendingRequest]()
+        self._change(api, 1)
         try:
-            yield request
+            yield pending
         except BaseException as error:
-            request.ended(error)
+            self._end(api, error)
             raise
-        if request.pending is None:
-            request.ended(None)
+        if pending:
+            pending[0].task.add_done_callback(lambda _: self._answered(api, began, pending[0]))
+        else:
+            self._end(api, None)
 
-    def opened(self, api: str, change: int) -> None:
-        self._open[api] += change
-        self.set("requests_open", self._open[api], api=api)
+    def sampled(self, api: str, began: float, prompt_tokens: int, tokens: int) -> None:
+        self.observe("request_seconds", time.monotonic() - began, api=api)
+        self.count("prompt_tokens", prompt_tokens, api=api)
+        self.count("sampled_tokens", tokens, api=api)
 
+    def _answered(self, api: str, began: float, pending: PendingRequest) -> None:
+        task, first = pending.task, pending.deltas.began
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        self._end(api, error)
+        if error is not None:
+            return
+        tokens = sum(answer.completion_tokens for answer in task.result())
+        self.sampled(api, began, pending.prompt_tokens, tokens)
+        if pending.call.stream and first:
+            self.observe("first_token_seconds", first - began, api=api)
+            if tokens > 1:
+                self.observe("token_seconds", (time.monotonic() - first) / (tokens - 1), api=api)
 
-class OpenRequest:
-    """A request that is counted when it ends."""
-
-    def __init__(self, meter: Meter, api: str) -> None:
-        self._meter, self._api, self._began = meter, api, time.monotonic()
-        self.pending: PendingRequest | None = None
-
-    def follow(self, pending: PendingRequest) -> None:
-        """End with the task of ``pending``."""
-        self.pending = pending
-        pending.task.add_done_callback(self._done)
-
-    def ended(self, error: BaseException | None) -> None:
+    def _end(self, api: str, error: BaseException | None) -> None:
         left = isinstance(error, asyncio.CancelledError)
         outcome = "client_left" if left else error.code if isinstance(error, ApiError) else "internal_error"
-        self._meter.opened(self._api, -1)
-        self._meter.count("requests", 1, api=self._api, outcome=outcome if error is not None else "ok")
+        self._change(api, -1)
+        self.count("requests", 1, api=api, outcome=outcome if error is not None else "ok")
 
-    def sampled(self, prompt_tokens: int, tokens: int) -> None:
-        self._meter.observe("request_seconds", time.monotonic() - self._began, api=self._api)
-        self._meter.count("prompt_tokens", prompt_tokens, api=self._api)
-        self._meter.count("sampled_tokens", tokens, api=self._api)
-
-    def _done(self, task: asyncio.Future[list[ModelAnswer]]) -> None:
-        error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        self.ended(error)
-        if error is not None or self.pending is None:
-            return
-        answers, tokens = task.result(), sum(answer.completion_tokens for answer in task.result())
-        self.sampled(answers[0].prompt_tokens, tokens)
-        if self.pending.call.stream and (first := self.pending.deltas.began):
-            self._meter.observe("first_token_seconds", first - self._began, api=self._api)
-            if tokens > 1:
-                self._meter.observe("token_seconds", (time.monotonic() - first) / (tokens - 1), api=self._api)
+    def _change(self, api: str, change: int) -> None:
+        self._open[api] += change
+        self.set("requests_open", self._open[api], api=api)

@@ -164,10 +164,11 @@ class Service:
         session: AgentSession | None = None
 
         async def generate(prompt: Sequence[int], sampling: Sampling) -> Completion:
-            with self.meter.request("session") as counted:
+            began = time.monotonic()
+            with self.meter.request("session"):
                 async with answering(self._options.request_timeout_s):
                     ((label, completion),) = [part async for part in self._sampled(prompt, sampling, False)]
-            counted.sampled(len(prompt), len(completion.token_ids))
+            self.meter.sampled("session", began, len(prompt), len(completion.token_ids))
             assert session is not None
             session.label = label
             return replace(completion, policy_version=0)

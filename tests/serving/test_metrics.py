@@ -106,8 +106,8 @@ def test_a_client_that_leaves_ends_the_sampling_and_is_counted(server: Server) -
 
     async def leave() -> None:
         pending = server.service.begin(*read_params(chat_completions.read({"model": "m", "messages": HELLO})))
-        with noted.request("chat_completions") as counted:
-            counted.follow(pending)
+        with noted.request("chat_completions") as counting:
+            counting.append(pending)
         waiting = asyncio.create_task(pending.answers())
         await asyncio.sleep(0)
         waiting.cancel()
