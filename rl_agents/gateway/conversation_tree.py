@@ -147,7 +147,7 @@ class Place:
         said: places after messages that are not answers, by key.
         answers: places after answers, by every form in which a client may send them back.
         calls: the calls requested here, in their order.
-        trail: the same point regardless of system prompt, tools and thoughts; None: not determined yet.
+        point: the same place regardless of system prompt, tools and thoughts; None: not determined yet.
     """
 
     before: Place | None = None
@@ -157,7 +157,7 @@ class Place:
     said: dict[str, Place] = field(default_factory=dict)
     answers: dict[str, list[Place]] = field(default_factory=dict)
     calls: list[RecordedCall] = field(default_factory=list)
-    trail: Trail | None = None
+    point: int | None = None
 
     def history(self) -> list[Message]:
         messages: list[Message] = []
@@ -201,53 +201,6 @@ class Place:
             place = place.said[key]
         return place
 
-    def lay(self, start: Trail, answers: Sequence[str], call: RecordedCall) -> None:
-        """Record an answered call on the trail of its history, under all forms of its answer."""
-        new: list[Place] = []
-        place: Place = self
-        while place.trail is None and place.before is not None:
-            new.append(place)
-            place = place.before
-        trail = place.trail = place.trail or start
-        for later in reversed(new):
-            assert later.message is not None
-            trail = later.trail = trail.next(message_key(later.message, False))
-        after = next((trail.following[key] for key in answers if key in trail.following), Trail(trail))
-        for key in answers:
-            trail.following.setdefault(key, after)
-        passed: Trail | None = after
-        while passed is not None and passed is not start:
-            passed.latest = call
-            passed = passed.before
-
-
-@dataclass(eq=False, slots=True)
-class Trail:
-    """A point of a history regardless of system prompt, tools and thoughts; identifies rewritten histories.
-
-    Attributes:
-        latest: the last answered call whose history passes through here.
-    """
-
-    before: Trail | None = None
-    following: dict[str, Trail] = field(default_factory=dict)
-    latest: RecordedCall | None = None
-
-    def next(self, key: str) -> Trail:
-        """Return the point one message later; create it if it is new."""
-        if key not in self.following:
-            self.following[key] = Trail(self)
-        return self.following[key]
-
-    def go(self, messages: Sequence[Message]) -> Trail:
-        trail = self
-        for message in messages:
-            further = trail.following.get(message_key(message, False))
-            if further is None:
-                break
-            trail = further
-        return trail
-
 
 def _meant(places: list[Place], message: Message) -> list[Place]:
     """Of answers with the same text, return those with the message's ids of calls, or else with its thoughts."""
@@ -287,7 +240,11 @@ class ConversationTree:
         self.clock = 0
         self._as_sent = reasoning == "as_sent"
         self._beginnings: dict[str, Place] = {}
-        self._trail = Trail()
+        #: Points of histories regardless of system prompts, tools and thoughts, which identify rewritten histories: by
+        #: the point before and a message's key (0: the beginning); the point before each; the last answered call there.
+        self._points: dict[tuple[int, str], int] = {}
+        self._before = [0]
+        self._latest: dict[int, RecordedCall] = {}
         self._roots: dict[int, int] = {}
         self._ids: set[int] = set()
         self._after: dict[int, Place] = {}
@@ -334,8 +291,13 @@ class ConversationTree:
             return place.calls[0].edge, place.calls[0].after
         if parent is not None and not any(message["role"] == "assistant" for message in rest):
             return "continue", parent
-        latest = self._trail.go(body).latest
-        return ("root", None) if latest is None else ("rewrite", latest)
+        point = 0
+        for message in body:
+            further = self._points.get((point, message_key(message, False)))
+            if further is None:
+                break
+            point = further
+        return ("rewrite", self._latest[point]) if point else ("root", None)
 
     def _prompt(
         self, parent: RecordedCall | None, system: Sequence[Message], body: Sequence[Message], rest: Sequence[Message],
@@ -408,7 +370,31 @@ class ConversationTree:
         after = self._after[call.id] = Place(place, message, place.depth + 1, call)
         for key in answer_keys(view.content, thoughts, view.calls, raw, self._as_sent):
             place.answers.setdefault(key, []).append(after)
-        place.lay(self._trail, answer_keys(view.content, "", view.calls, raw, False), call)
+        self._pass(place, answer_keys(view.content, "", view.calls, raw, False), call)
+
+    def _pass(self, place: Place, answers: Sequence[str], call: RecordedCall) -> None:
+        """Record an answered call at all points of its history, under all forms of its answer."""
+        new: list[Place] = []
+        while place.point is None and place.before is not None:
+            new.append(place)
+            place = place.before
+        point = place.point or 0
+        for later in reversed(new):
+            assert later.message is not None
+            point = later.point = self._point(point, [message_key(later.message, False)])
+        point = self._point(point, answers)
+        while point:
+            self._latest[point] = call
+            point = self._before[point]
+
+    def _point(self, before: int, keys: Sequence[str]) -> int:
+        """Return the point after a message with these keys; create it if it is new."""
+        point = next((self._points[before, key] for key in keys if (before, key) in self._points), len(self._before))
+        if point == len(self._before):
+            self._before.append(before)
+        for key in keys:
+            self._points.setdefault((before, key), point)
+        return point
 
     def history_after(self, call: RecordedCall) -> list[Message]:
         return [*call.system, *self._after[call.id].history()]
