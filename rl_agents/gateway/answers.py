@@ -94,14 +94,17 @@ class PendingRequest:
         label = self.labels.get(index) or next(iter(self.labels.values()), "")
         return Start(answer_id(self.number), self.created, label, self.prompt_tokens)
 
-    async def answers(self) -> list[ModelAnswer]:
-        """Wait for the answers. Raises `ApiError`."""
+    async def answers(self, *leaving: asyncio.Future[None]) -> list[ModelAnswer]:
+        """Wait for the answers, or return none if ``leaving`` is done before. Raises `ApiError`."""
+        awaited: list[asyncio.Future[Any]] = [self.task, *leaving]
         try:
-            answers = await asyncio.shield(self.task)
-        except asyncio.CancelledError:
-            self._leave()
-            raise
-        self.delivered = True
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not self.task.done():
+                self._leave()
+        if not self.task.done() or self.task.cancelled():
+            return []
+        answers, self.delivered = self.task.result(), True
         return answers
 
     async def stream(self) -> AsyncGenerator[StreamPart, None]:
@@ -157,6 +160,8 @@ async def sample_answers(
         on_tokens(completion.token_ids[read:], completion.logprobs[read:], completion.likeliest[read:], last=True)
         return view, completion.until(view.tokens) if view.stopped_by else completion
 
+    if request.call.count == 1:
+        return [await sample(0)]
     return await together(sample(index) for index in range(request.call.count))
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from types import ModuleType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -20,7 +21,6 @@ from rl_agents.web.errors import ApiError
 
 #: nginx's status for a client that has disconnected.
 CLIENT_LEFT = 499
-T = TypeVar("T")
 
 
 class ModelService(Protocol):
@@ -68,25 +68,18 @@ async def _answer(service: ModelService, dialect: ModuleType, request: Request) 
     if call.stream:
         parts = await dialects.primed(pending.stream())
         return dialects.event_stream(dialect.events(call, parts), headers)
-    answers = await _while_connected(request, pending.answers())
-    if answers is None:
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        answers = await pending.answers(leaving)
+    finally:
+        leaving.cancel()
+    if not answers:
         return Response(status_code=CLIENT_LEFT)
     return JSONResponse(dialect.whole(call, answers), headers=headers)
 
 
-async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
-    """Await work; None if the client disconnects before it is done."""
-    task = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(request))
-    try:
-        await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
-        return await task if task.done() else None
-    finally:
-        for pending in (task, leaving):
-            pending.cancel()
-        await asyncio.gather(task, leaving, return_exceptions=True)
-
-
 async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    """Return when the client has disconnected, or its connection is broken."""
+    with suppress(Exception):
+        while (await request.receive())["type"] != "http.disconnect":
+            pass

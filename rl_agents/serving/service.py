@@ -60,7 +60,7 @@ class Service:
         context = make_context(settings.context, load_tokenizer(checkpoint.hf_dir), ChatOptions.from_settings(settings))
         self._template = context.template
         run_name = checkpoint.label if checkpoint.config_file is None else f"{settings.env}-{settings.algo}"
-        self._name, self._started = options.model_name or run_name, int(time.time())
+        self.name, self._started = options.model_name or run_name, int(time.time())
         self.sessions = Sessions(options, settings, context)
         self._target, self._traits = Target(0, checkpoint), traits(checkpoint)
         #: A message for the model: a first observation of the environment, once there is one.
@@ -153,9 +153,9 @@ class Service:
         return min(room, self._options.max_output_tokens or room, call.max_tokens or room)
 
     def model(self) -> dict[str, Any]:
-        """Describe the model in the format of OpenAI's and Anthropic's clients; other names are answered, too."""
+        """Describe the model in the format of OpenAI's and Anthropic's clients."""
         more = {"root": self._target.checkpoint.label, "max_model_len": self._settings.max_model_len}
-        return {**model_body(self._name, self._started), **more}
+        return {**model_body(self.name, self._started), **more}
 
     # --- sessions ------------------------------------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class Service:
 
     def about(self) -> dict[str, Any]:
         return {
-            "model": self._name,
+            "model": self.name,
             "checkpoint": self._target.checkpoint.label,
             "env": self._settings.env,
             "context": self._settings.context,
@@ -227,7 +227,7 @@ class Service:
                     session = await self.open_session(SessionRequest.model_validate({}))
                     self._example = session.episode.answer.observation
                     self.sessions.close(session.id)
-        body = {"model": self._name, "messages": [{"role": "user", "content": self._example}], "max_tokens": 1}
+        body = {"model": self.name, "messages": [{"role": "user", "content": self._example}], "max_tokens": 1}
         with contextlib.suppress(ApiError):
             await self.begin(*read_params(chat_completions.read(body))).answers()
 
