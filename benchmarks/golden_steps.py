@@ -20,7 +20,7 @@ from rl_agents.envs.alfworld.demonstrations import EXPERT
 from rl_agents.envs.base import make_env
 from rl_agents.errors import InputError
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
-from rl_agents.store.reader import PoolReader, Where
+from rl_agents.store.reader import PoolReader, StoreQuery
 
 
 class Played(NamedTuple):
@@ -64,7 +64,7 @@ def of_run(run: Path) -> list[Difficulty]:
     if not isinstance(options, AlfworldOptions):
         raise InputError(f"{run}: golden steps are those of alfworld, not of {settings.env}")
     with PoolReader(folder.pool) as reader:
-        stored = reader.stored(Where(kind="episode", failed=False))
+        stored = reader.stored(StoreQuery(kind="episode", failed=False))
         played = [Played(s.session.task_id, s.steps, s.session.success) for s in stored]
     return difficulty(played, {one.task: len(EXPERT(one.task, random.Random(0), options)) for one in played})
 

@@ -25,7 +25,7 @@ from rl_agents.inference.select import build_engine, resolve_engine, run_engine
 from rl_agents.interrupts import EXIT_CODE, Interrupts, event_loop
 from rl_agents.store.files import POOL_FILE
 from rl_agents.store.reader import PoolReader
-from rl_agents.store.records import Opening, session_records
+from rl_agents.store.records import SessionStart, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.web.security import read_key
 
@@ -108,7 +108,7 @@ async def _serve(
         gateway = Gateway(engine, template, limits, pool)
         again = gateway.resume(reader)
 
-        async def on_end(opening: Opening, trace: SessionTrace) -> None:
+        async def on_end(opening: SessionStart, trace: SessionTrace) -> None:
             records = session_records(ended_trajectory(opening, trace), opening.session, kind="gateway")
             await asyncio.wrap_future(pool.add(*records))
 
@@ -122,7 +122,7 @@ async def _serve(
             print(f"stopping{left if gateway.sessions else ''}", flush=True)
 
 
-def ended_trajectory(opening: Opening, trace: SessionTrace) -> Trajectory:
+def ended_trajectory(opening: SessionStart, trace: SessionTrace) -> Trajectory:
     """Return the trajectory of an ended session, with the session's reward added to the last step."""
     cut = trace.end in CUT
     if trace.steps:

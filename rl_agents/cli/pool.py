@@ -17,7 +17,7 @@ from rl_agents.errors import InputError, similar, unknown
 from rl_agents.installation import as_called
 from rl_agents.store.export import export, plain
 from rl_agents.store.files import pool_file
-from rl_agents.store.reader import PoolReader, Stored, Where
+from rl_agents.store.reader import PoolReader, Stored, StoreQuery
 from rl_agents.store.records import Credit
 
 SUMMARY = "Read the trajectory store of a run. RUN is a run folder or a pool file."
@@ -74,7 +74,7 @@ def _still_open(reader: PoolReader) -> str:
     return f"; {count} still open: a session is listed when it ends" if count else ""
 
 
-def _newest(reader: PoolReader, where: Where, limit: int) -> tuple[Sequence[Stored], int]:
+def _newest(reader: PoolReader, where: StoreQuery, limit: int) -> tuple[Sequence[Stored], int]:
     newest: deque[Stored] = deque(maxlen=limit or None)
     total = 0
     for stored in reader.stored(where):
@@ -114,12 +114,12 @@ def find_session(reader: PoolReader, name: str) -> Stored:
     Raises:
         InputError: there is none, or several; the message has the nearest name.
     """
-    exact = list(reader.stored(Where(ids=[name])))
+    exact = list(reader.stored(StoreQuery(ids=[name])))
     if exact:
         return exact[0]
     begin_so = reader.names(name, 3)
     if len(begin_so) == 1:
-        return next(reader.stored(Where(ids=begin_so)))
+        return next(reader.stored(StoreQuery(ids=begin_so)))
     if begin_so:
         raise InputError(f"session '{name}': the prefix is not unique: {', '.join(begin_so[:2])} ...")
     if reader.one("SELECT count(*) FROM openings WHERE session = ?", name)[0]:
@@ -147,8 +147,8 @@ def _add_filters(parser: Parser) -> None:
     add("--max-return", type=float, metavar="X", help="only with a return of at most X")
 
 
-def _where(args: argparse.Namespace) -> Where:
-    return Where(
+def _where(args: argparse.Namespace) -> StoreQuery:
+    return StoreQuery(
         kind=args.kind, iteration=args.iteration and args.iteration - 1, env=args.env, task=args.task, group=args.group,
         success=args.success, failed=args.failed, state=args.state, min_return=args.min_return,
         max_return=args.max_return, lost=args.lost,

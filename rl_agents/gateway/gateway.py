@@ -30,8 +30,8 @@ from rl_agents.gateway.recording import exchange_of, rebuild
 from rl_agents.gateway.sessions import OpenSession, RecordedRequest, SessionTrace, step_of
 from rl_agents.gateway.stream_view import shown_message, written_answer
 from rl_agents.inference.base import Completion, Engine, Extras, OnTokens, Sampling, check_completion, least_room
-from rl_agents.store.reader import PoolReader, Where
-from rl_agents.store.records import Call, Exchange, Opening, Record, RewardNote
+from rl_agents.store.reader import PoolReader, StoreQuery
+from rl_agents.store.records import Call, Exchange, Record, RewardNote, SessionStart
 from rl_agents.store.trajectory_store import PoolSink
 from rl_agents.web.errors import ApiError, bad_request
 from rl_agents.web.security import digest
@@ -69,7 +69,7 @@ class Gateway:
         self._seeds: set[int] = set()
         self._reader: PoolReader | None = None
 
-    def open(self, opening: Opening, recorded: Sequence[Call] = ()) -> str:
+    def open(self, opening: SessionStart, recorded: Sequence[Call] = ()) -> str:
         """Open a session.
 
         Args:
@@ -105,7 +105,7 @@ class Gateway:
         if self.pool is not None:
             await asyncio.wrap_future(self.pool.add())
 
-    def admit(self, opening: Opening, recorded: Sequence[Call] = ()) -> OpenSession:
+    def admit(self, opening: SessionStart, recorded: Sequence[Call] = ()) -> OpenSession:
         session = OpenSession(opening, ConversationTree(self.template, self.limits.reasoning, opening.seed))
         session.tree.reserve(call.id for call in recorded)
         for call in recorded:
@@ -122,7 +122,7 @@ class Gateway:
             reader: stays open as long as sessions are opened, whose ids and seeds must not be in the store.
         """
         openings, self._reader = reader.openings(), reader
-        ended = {session.id for session in reader.sessions(Where(ids=[opening.session for opening in openings]))}
+        ended = {session.id for session in reader.sessions(StoreQuery(ids=[opening.session for opening in openings]))}
         left = [item for item in openings if item.session not in ended and item.session not in self.sessions]
         for opening in left:
             rebuild(self.admit(opening), reader)
@@ -132,7 +132,7 @@ class Gateway:
         """Return the id of the open or recently closed session with this key; empty: there is none."""
         return self._keys.get(digest(key), "")
 
-    def opening(self, session: str) -> Opening:
+    def opening(self, session: str) -> SessionStart:
         """Return an open session's opening; raises as `close` does."""
         return self._session(session).opening
 

@@ -32,7 +32,7 @@ from rl_agents.gateway.gateway import Gateway
 from rl_agents.gateway.routes import model_routes, post
 from rl_agents.gateway.sessions import SessionTrace
 from rl_agents.gateway.stream_view import call_of
-from rl_agents.store.records import Opening
+from rl_agents.store.records import SessionStart
 from rl_agents.tools.strict_json import canonical
 from rl_agents.web.bodies import Body, json_object, read_body
 from rl_agents.web.errors import ApiError, bad_request, handlers
@@ -45,7 +45,7 @@ MAX_BODY_BYTES = 32 * 2**20
 RETRIES = "x-stainless-retry-count"
 
 #: Gets a session that its agent has ended.
-OnEnd = Callable[[Opening, SessionTrace], Coroutine[Any, Any, None]]
+OnEnd = Callable[[SessionStart, SessionTrace], Coroutine[Any, Any, None]]
 
 
 class SessionBody(Body):
@@ -151,7 +151,7 @@ class Service(Keys):
             raise ApiError(status, "opening a session needs the gateway's admin key", "admin_key_needed")
         body = read_body(SessionBody, await body_of(request))
         session = body.session or secrets.token_hex(8)
-        opening = Opening(session, body.group_id, body.member, body.seed, body.task_id, "", body.task)
+        opening = SessionStart(session, body.group_id, body.member, body.seed, body.task_id, "", body.task)
         key = self.gateway.open(opening)
         await self.gateway.written()
         return JSONResponse({"session": session, "key": key, "path": f"/s/{session}/v1"}, 201)
@@ -179,7 +179,7 @@ class Service(Keys):
             self.gateway.ends[session] = asyncio.create_task(work, name=f"end of {session}")
         return JSONResponse(await asyncio.shield(self.gateway.ends[session]))
 
-    async def _ended(self, on_end: OnEnd, opening: Opening, reason: str) -> dict[str, Any]:
+    async def _ended(self, on_end: OnEnd, opening: SessionStart, reason: str) -> dict[str, Any]:
         trace = await self.gateway.close(opening.session, reason)
         await on_end(opening, trace)
         result = {"steps": len(trace.steps), "reward": trace.reward, "end": trace.end, "abandoned": trace.abandoned}

@@ -12,7 +12,7 @@ from rl_agents.data.trajectory import ABANDONED, Step
 from rl_agents.gateway.answers import PendingRequest
 from rl_agents.gateway.calls import ModelAnswer, RequestIdentity
 from rl_agents.gateway.conversation_tree import ConversationTree, RecordedCall
-from rl_agents.store.records import Call, Opening
+from rl_agents.store.records import Call, SessionStart
 from rl_agents.web.errors import ApiError
 
 #: End of a session after the answer to `Gateway.steer`.
@@ -92,7 +92,7 @@ class OpenSession:
         ignored: see `ModelCall.ignored`; for every name the maximum over requests.
     """
 
-    opening: Opening
+    opening: SessionStart
     tree: ConversationTree
     requests: dict[str, list[RecordedRequest]] = field(default_factory=dict)
     recorded: dict[tuple[int, ...], list[Call]] = field(default_factory=dict)

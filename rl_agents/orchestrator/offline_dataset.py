@@ -20,7 +20,7 @@ from rl_agents.data.tasks import RECORDED, SELECTION, item_at, stream_seed
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.orchestrator.rollout_batch import Experience, rollout_metrics, select
-from rl_agents.store.reader import PoolReader, Stored, Where
+from rl_agents.store.reader import PoolReader, Stored, StoreQuery
 
 #: Kinds of sessions to train on; evaluations use test tasks, and siblings of searches are no episodes.
 KINDS = ("episode", "gateway")
@@ -102,7 +102,7 @@ class Recorded:
         with PoolReader(self.settings.pool) as reader:
             for number in range(count):
                 ids = item_at(self.groups, position + number, self.settings.seed, RECORDED)
-                for stored in reader.stored(Where(ids=ids)):
+                for stored in reader.stored(StoreQuery(ids=ids)):
                     trajectory = reader.trajectory(stored)
                     self._check_ids(stored.session.id, trajectory)
                     trajectory.group_id = first + number

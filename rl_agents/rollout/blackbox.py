@@ -44,7 +44,7 @@ from rl_agents.rollout.recording import CallsOnly, Recorder
 from rl_agents.rollout.request_queue import gathered
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, Rule, Truncation, TurnFacts, reasons
 from rl_agents.rollout.turns import Limits, episode_turns
-from rl_agents.store.records import Opening
+from rl_agents.store.records import SessionStart
 from rl_agents.store.trajectory_store import PoolSink
 from rl_agents.web.errors import ApiError
 
@@ -231,7 +231,7 @@ async def _play(
     words = answer_words(box.options) or ANSWER_INSTRUCTION
     session = f"s{spec.seed:016x}"
     async with places:
-        opening = Opening(session, spec.group_id, spec.member, spec.seed, spec.task_id, task=task)
+        opening = SessionStart(session, spec.group_id, spec.member, spec.seed, spec.task_id, task=task)
         seeds = (step_seed(spec.seed, number) for number in range(limits.max_turns))
         key = gateway.open(opening, [] if recorder is None else recorder.again(seeds))
         steering = gateway.watch(session, limits.truncation, spec.seed, words)

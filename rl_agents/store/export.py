@@ -14,12 +14,12 @@ from typing import Any
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.durable import flush
 from rl_agents.errors import InputError
-from rl_agents.store.reader import PoolReader, Stored, Where
+from rl_agents.store.reader import PoolReader, Stored, StoreQuery
 
 Row = dict[str, Any]
 
 
-def export(reader: PoolReader, to: Path, where: Where) -> int:
+def export(reader: PoolReader, to: Path, where: StoreQuery) -> int:
     """Write a line of JSON per session to a new file, which is complete or absent.
 
     Returns:

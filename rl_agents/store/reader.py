@@ -20,10 +20,10 @@ from rl_agents.store.records import (
     Credit,
     Event,
     Exchange,
-    Opening,
     Outcome,
     RewardNote,
     Session,
+    SessionStart,
     trajectory_of,
 )
 from rl_agents.store.schema import ROWS, load_text
@@ -41,7 +41,7 @@ State = Literal["ready", "leased", "trained"]
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class StoreQuery:
     """Selects sessions; None: any.
 
     Attributes:
@@ -115,11 +115,11 @@ class PoolReader:
         for row in self._pages("calls", COLUMNS, [test], values, ids):
             yield self._calls.whole(row[1:])
 
-    def sessions(self, where: Where = Where()) -> list[Session]:
+    def sessions(self, where: StoreQuery = StoreQuery()) -> list[Session]:
         """Return all sessions at once, in the order of writing."""
         return [stored.session for stored in self.stored(where)]
 
-    def trajectories(self, where: Where = Where()) -> Iterator[Trajectory]:
+    def trajectories(self, where: StoreQuery = StoreQuery()) -> Iterator[Trajectory]:
         """Yield trajectories in the order of writing."""
         return map(self.trajectory, self.stored(where))
 
@@ -131,7 +131,7 @@ class PoolReader:
             raise InputError(f"{self.name}: call {min(missing)} of session '{stored.session.id}' is missing")
         return trajectory_of(stored.session, outcomes, calls)
 
-    def stored(self, where: Where = Where()) -> Iterator[Stored]:
+    def stored(self, where: StoreQuery = StoreQuery()) -> Iterator[Stored]:
         """Yield sessions with their states and sums, in the order of writing."""
         rows = ROWS[Session]
         found = self._pages("sessions", rows.columns, *_conditions(where), where.ids)
@@ -142,8 +142,8 @@ class PoolReader:
         """Return the environment's replies to a session's calls, in the order of its steps."""
         return self._all(Outcome, "session = ? ORDER BY ordinal", session)
 
-    def openings(self) -> list[Opening]:
-        return self._all(Opening)
+    def openings(self) -> list[SessionStart]:
+        return self._all(SessionStart)
 
     def exchanges(self, session: str | None = None) -> list[Exchange]:
         return self._all(Exchange, *(("TRUE",) if session is None else ("session = ?", session)))
@@ -190,7 +190,7 @@ class PoolReader:
                 yield from page
                 last = page[-1][0]
 
-    def _described(self, sessions: Sequence[Session], where: Where) -> Iterator[Stored]:
+    def _described(self, sessions: Sequence[Session], where: StoreQuery) -> Iterator[Stored]:
         ids = [session.id for session in sessions]
         states = self._states(ids)
         totals = self._totals(ids)
@@ -216,7 +216,7 @@ class PoolReader:
         }
 
 
-def _conditions(where: Where) -> tuple[list[str], list[Any]]:
+def _conditions(where: StoreQuery) -> tuple[list[str], list[Any]]:
     columns = {
         "kind": where.kind, "iteration": where.iteration, "env": where.env, "task_id": where.task,
         "group_id": where.group, "success": where.success, "failed": where.failed,
@@ -228,7 +228,7 @@ def _conditions(where: Where) -> tuple[list[str], list[Any]]:
     return tests, list(chosen.values())
 
 
-def _wanted(stored: Stored, where: Where) -> bool:
+def _wanted(stored: Stored, where: StoreQuery) -> bool:
     return (
         (where.state is None or stored.state == where.state)
         and (where.min_return is None or stored.total >= where.min_return)

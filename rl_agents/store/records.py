@@ -157,7 +157,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class SessionStart:
     """A gateway session that was opened; its `Session` row follows when it ends.
 
     Attributes:
@@ -199,7 +199,7 @@ class Event:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-Record = Call | Outcome | Session | Batch | Credit | Exchange | Opening | RewardNote | Event
+Record = Call | Outcome | Session | Batch | Credit | Exchange | SessionStart | RewardNote | Event
 
 
 def session_records(

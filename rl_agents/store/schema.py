@@ -14,11 +14,11 @@ from rl_agents.store.records import (
     Credit,
     Event,
     Exchange,
-    Opening,
     Outcome,
     Record,
     RewardNote,
     Session,
+    SessionStart,
 )
 
 #: In the file's header: its application ("rlap") and schema version.
@@ -50,7 +50,7 @@ TABLES: dict[type, Table] = {
     Batch: Table("batches", key=("session", "iteration", "update", "position", "epoch"), epoch=True),
     Credit: Table("credit", key=("session", "ordinal", "iteration", "update", "epoch"), epoch=True),
     Exchange: Table("exchanges", key=("session", "call", "state"), index=("session",)),
-    Opening: Table("openings", key=("session",), clock=True),
+    SessionStart: Table("openings", key=("session",), clock=True),
     RewardNote: Table("reward_notes", index=("session",), clock=True),
     Event: Table("events", clock=True),
 }

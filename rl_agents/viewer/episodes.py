@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rl_agents.algorithms.vspo import smoothing_weight
-from rl_agents.store.reader import PoolReader, Stored, Where
+from rl_agents.store.reader import PoolReader, Stored, StoreQuery
 from rl_agents.store.records import Outcome, Session
 from rl_agents.store.schema import load_text
 from rl_agents.viewer.advantage_explanation import Unit, equal_returns, from_values, from_weighted_group, group_figures
@@ -31,7 +31,7 @@ RULE_KEYS = {
 
 def find(reader: PoolReader, session: str) -> Stored:
     """Return a session; raises `ApiError` (404)."""
-    found = next(reader.stored(Where(ids=[session])), None)
+    found = next(reader.stored(StoreQuery(ids=[session])), None)
     if found is None:
         raise ApiError(404, f"no session '{session[:80]}' in this pool (has it ended?)", "unknown_session", "session")
     return found

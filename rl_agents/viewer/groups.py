@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rl_agents.store.reader import TAKEN_BACK, PoolReader, Stored, Where, marks, parts
+from rl_agents.store.reader import TAKEN_BACK, PoolReader, Stored, StoreQuery, marks, parts
 from rl_agents.store.schema import load_text
 from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.step_values import Worth, worth_of
@@ -95,7 +95,7 @@ def session_row(stored: Stored, worth: Mapping[int, Worth]) -> dict[str, Any]:
 
 def members_of(reader: PoolReader, iteration: int, group: int, kind: str) -> list[Stored]:
     """Return the sessions of one group, failures first."""
-    return sorted(reader.stored(Where(iteration=iteration, group=group, kind=kind)), key=_failures_first)
+    return sorted(reader.stored(StoreQuery(iteration=iteration, group=group, kind=kind)), key=_failures_first)
 
 
 def _failures_first(stored: Stored) -> tuple[bool, bool, float, int]:
@@ -160,7 +160,7 @@ def _read(reader: PoolReader, names: Mapping[int, Sequence[str]], text: str) -> 
     ids = [name for part in names.values() for name in part]
     if text:
         ids = [name for part in parts(ids) for name in _containing(reader, part, text)]
-    stored = {s.session.id: s for s in reader.stored(Where(ids=ids))}
+    stored = {s.session.id: s for s in reader.stored(StoreQuery(ids=ids))}
     worth, bad = worth_of(reader, ids), _unparsed(reader, ids)
     for group, part in names.items():
         members = sorted((stored[name] for name in part if name in stored), key=_failures_first)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from rl_agents.store.reader import TAKEN_BACK, PoolReader, Where
+from rl_agents.store.reader import TAKEN_BACK, PoolReader, StoreQuery
 from rl_agents.store.schema import load_text
 from rl_agents.viewer.groups import session_row
 from rl_agents.viewer.query_params import Params
@@ -36,7 +36,7 @@ def _history(run: Run, name: str) -> list[dict[str, Any]]:
         return [
             {**session_row(one, worth.get(one.session.id, {})), "iteration": one.session.iteration,
              "kind": one.session.kind, "group": one.session.group_id}
-            for one in reader.stored(Where(ids=ids))
+            for one in reader.stored(StoreQuery(ids=ids))
         ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rl_agents.store.reader import TAKEN_BACK, PoolReader, Stored, Where, marks, parts
+from rl_agents.store.reader import TAKEN_BACK, PoolReader, Stored, StoreQuery, marks, parts
 from rl_agents.store.schema import load_text
 from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.step_values import excerpt, worth_of
@@ -75,7 +75,7 @@ def tree(params: Params) -> dict[str, Any]:
     seed = params.whole("seed")
     with params.run.reader() as reader:
         ids = reader.rows(f"SELECT id FROM sessions WHERE seed = ? AND NOT EXISTS ({TAKEN_BACK})", seed)
-        stored = list(reader.stored(Where(ids=[load_text(row[0]) for row in ids])))
+        stored = list(reader.stored(StoreQuery(ids=[load_text(row[0]) for row in ids])))
         if not stored:
             raise ApiError(404, f"no search with seed {seed}", "unknown_search", "seed")
         nodes = {0: Node(parent=UNKNOWN)}

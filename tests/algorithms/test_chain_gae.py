@@ -19,7 +19,7 @@ from rl_agents.data.samples import Row, build_samples
 from rl_agents.data.step_table import StepTable
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
-from rl_agents.store.reader import PoolReader, Where
+from rl_agents.store.reader import PoolReader, StoreQuery
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
 LAYOUTS = pytest.mark.parametrize("layout", ["merged", "per_step"])
@@ -346,7 +346,7 @@ def test_a_resumed_run_learns_from_the_same_episodes_again(beginner_model_dir, t
     second.stop()
     with PoolReader(tmp_path / "pool.sqlite") as pool:
         born = {session.id: session.iteration for session in pool.sessions()}
-        solved = {session.id for session in pool.sessions(Where(success=True))}
+        solved = {session.id for session in pool.sessions(StoreQuery(success=True))}
         batches = pool.batches()
     again = [batch for batch in batches if born[batch.session] < batch.iteration]
     assert len(born) == 4 * SOLVED["tasks_per_iteration"], "every episode is there once"

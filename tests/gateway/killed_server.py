@@ -17,7 +17,7 @@ from rl_agents.gateway.gateway import Gateway, GatewayLimits
 from rl_agents.gateway.server import serving
 from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.store.reader import PoolReader
-from rl_agents.store.records import Call, Exchange, Opening
+from rl_agents.store.records import Call, Exchange, SessionStart
 from rl_agents.store.trajectory_store import PoolWriter
 
 INSTANTS = ("before sampling", "after sampling", "after commit", "during the stream")
@@ -73,7 +73,7 @@ async def opened(model: str, path: str, instant: str = "") -> AsyncIterator[tupl
         gateway = Gateway(engine, ChatTemplate(load_tokenizer(model)), limits, DeadlyPool(pool, instant))
         with PoolReader(Path(path)) as reader:
             again = gateway.resume(reader)
-            key = "" if again else gateway.open(Opening("s", 0, 0, 7, "t"))
+            key = "" if again else gateway.open(SessionStart("s", 0, 0, 7, "t"))
         pool.flush()
         async with serving(gateway) as url:
             yield url, key

@@ -17,7 +17,7 @@ from rl_agents.gateway.calls import ModelCall, RequestIdentity
 from rl_agents.gateway.gateway import Gateway, GatewayLimits
 from rl_agents.inference.base import Completion, EngineError
 from rl_agents.inference.torch_engine import TorchEngine
-from rl_agents.store.records import Opening
+from rl_agents.store.records import SessionStart
 from rl_agents.tools.calls import Tool
 
 # Qwen 2.5: tool results are users' turns, several in a row are one turn; calls are written as <tool_call>.
@@ -177,5 +177,5 @@ class Rig:
         return str(tokenizer().decode(ids))
 
 
-def opening(session: str, seed: int = 7) -> Opening:
-    return Opening(session, group_id=0, member=0, seed=seed, task_id="t")
+def opening(session: str, seed: int = 7) -> SessionStart:
+    return SessionStart(session, group_id=0, member=0, seed=seed, task_id="t")

@@ -12,7 +12,7 @@ from rl_agents.data.tasks import step_seed
 from rl_agents.gateway.calls import Delta
 from rl_agents.gateway.gateway import Gateway
 from rl_agents.store.reader import PoolReader
-from rl_agents.store.records import Call, Exchange, Opening
+from rl_agents.store.records import Call, Exchange, SessionStart
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.web.errors import ApiError
 
@@ -27,7 +27,7 @@ async def test_what_is_asked_is_written_down_first_and_what_is_answered_before_i
     before = list(pool.records)
     rig.engine.gate.set()
     answer, trace = await asking, await rig.trace()
-    assert [type(record) for record in before] == [Opening, Exchange]
+    assert [type(record) for record in before] == [SessionStart, Exchange]
     assert before[1].state == "started" and before[1].call == step_seed(7, 0) == answer.call
     assert before[1].overridden == {"temperature": 0.2} and before[1].request["max_tokens"] == 5
     assert [type(record) for record in pool.records[2:]] == [Call, Exchange]

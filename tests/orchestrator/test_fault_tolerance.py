@@ -18,7 +18,7 @@ from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.resources import room_for_all
-from rl_agents.store.reader import PoolReader, Where
+from rl_agents.store.reader import PoolReader, StoreQuery
 from rl_agents.trainer import train_loop
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.trainer.train_loop import TrainLoop
@@ -103,7 +103,7 @@ def test_after_all_these_kills_the_pool_holds_every_episode_once(algo: AgentAlgo
     assert ray.get(algo.pool.actor.pid.remote()) != writer, "the writer was killed, and is back"
     with PoolReader(algo.pool.path) as pool:
         last = algo.iteration - 1
-        assert list(pool.trajectories(Where(iteration=last))) == algo.last_trajectories
+        assert list(pool.trajectories(StoreQuery(iteration=last))) == algo.last_trajectories
         sessions = Counter((s.iteration, s.group_id, s.member) for s in pool.sessions())
         places = {(i, group, member) for i in range(algo.iteration) for group in range(4) for member in range(4)}
         assert set(sessions) == places and set(sessions.values()) == {1}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.store.reader import PoolReader, Where
+from rl_agents.store.reader import PoolReader, StoreQuery
 from rl_agents.store.records import Batch, Event, Record, Session
 from rl_agents.store.schema import APPLICATION, script
 from rl_agents.store.trajectory_store import PoolWriter
@@ -47,7 +47,7 @@ def test_a_resumption_gives_back_what_its_checkpoint_had_not_learned(tmp_path):
     with PoolReader(path) as reader:
         assert [batch.session for batch in reader.batches()] == ["a", "b"]
         assert reader.one("SELECT count(*) FROM batches")[0] == 4, "what was discarded stays in the file"
-        assert [s.id for s in reader.sessions(Where(state="ready"))] == ["c"]
+        assert [s.id for s in reader.sessions(StoreQuery(state="ready"))] == ["c"]
 
 
 def test_what_a_resumption_took_back_is_hidden_until_asked_for(tmp_path):
@@ -56,8 +56,8 @@ def test_what_a_resumption_took_back_is_hidden_until_asked_for(tmp_path):
         pool.add(*played[:2], Event("resumed", 1), played[2])
     with PoolReader(tmp_path / "p") as reader:
         assert [s.id for s in reader.sessions()] == ["a", "b.r1"]
-        assert [s.id for s in reader.sessions(Where(lost=True))] == ["b"]
-        assert [s.id for s in reader.sessions(Where(ids=["b"]))] == ["b"]
+        assert [s.id for s in reader.sessions(StoreQuery(lost=True))] == ["b"]
+        assert [s.id for s in reader.sessions(StoreQuery(ids=["b"]))] == ["b"]
 
 
 events = st.lists(

@@ -21,10 +21,10 @@ from rl_agents.store.records import (
     Credit,
     Event,
     Exchange,
-    Opening,
     Outcome,
     RewardNote,
     Session,
+    SessionStart,
     session_records,
 )
 from rl_agents.store.trajectory_store import PoolWriter
@@ -170,7 +170,7 @@ def test_every_kind_of_record_comes_back(tmp_path):
             7, "s", "started", "ab", 1, "responses", {"messages": [{"role": "user", "content": "\ud800"}]}, {}, {}
         ),
         Exchange(7, "s", "finished", answer={"text": "hé"}, overridden={"temperature": 0.2}),
-        Opening("s", 4, 1, 99, "täsk", "cd", {"question": None}),
+        SessionStart("s", 4, 1, 99, "täsk", "cd", {"question": None}),
         RewardNote("s", 1.0, 7, "good"),
         Event("run", facts={"seed": 1}),
     ]

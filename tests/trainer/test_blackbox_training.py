@@ -14,7 +14,7 @@ from trainer.test_run_store import count_generations
 
 from rl_agents.errors import InputError
 from rl_agents.orchestrator import collector
-from rl_agents.store.reader import PoolReader, Where
+from rl_agents.store.reader import PoolReader, StoreQuery
 from rl_agents.trainer.algorithm import AgentAlgorithm
 
 pytest.importorskip("openai")
@@ -41,7 +41,7 @@ def test_a_linear_agent_trains_the_weights_of_the_built_in_loop(beginner_model_d
     assert found == expected
     mine.pool.flush()
     with PoolReader(tmp_path / "pool.sqlite") as pool:
-        assert list(pool.trajectories(Where(iteration=0))) == mine.last_trajectories
+        assert list(pool.trajectories(StoreQuery(iteration=0))) == mine.last_trajectories
     for name, weights in policy_weights(theirs).items():
         assert torch.equal(weights, policy_weights(mine)[name]), name
 

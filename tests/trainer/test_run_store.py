@@ -14,7 +14,7 @@ from rl_agents.data.trajectory import Trajectory
 from rl_agents.envs.guess_numbers import env
 from rl_agents.reporting.run_folder import restored_settings
 from rl_agents.store.actor import UNREACHABLE_S
-from rl_agents.store.reader import PoolReader, Where
+from rl_agents.store.reader import PoolReader, StoreQuery
 from rl_agents.store.records import Call
 from rl_agents.store.trajectory_store import PoolError
 from rl_agents.trainer.algorithm import AgentAlgorithm
@@ -57,7 +57,7 @@ def test_the_pool_holds_every_episode_as_it_was(beginner_model_dir: Path, tmp_pa
     algo.save_run_checkpoint(tmp_path / "000002")
     with PoolReader(tmp_path / "pool.sqlite") as pool:
         for iteration, trajectories in enumerate(played):
-            assert list(pool.trajectories(Where(iteration=iteration))) == trajectories
+            assert list(pool.trajectories(StoreQuery(iteration=iteration))) == trajectories
         sessions = list(pool.stored())
         assert {stored.state for stored in sessions} == {"trained"}
         assert Counter(batch.session for batch in pool.batches()) == {stored.session.id: 1 for stored in sessions}
@@ -95,7 +95,7 @@ def test_a_resumed_run_samples_nothing_again(beginner_model_dir: Path, tmp_path:
         learned_twice = [session for session, times in Counter(b.session for b in pool.batches()).items() if times > 1]
         seeds = Counter(call.sampling_seed for call in pool.calls())
         again = {call.policy_version for call in pool.calls() if seeds[call.sampling_seed] > 1}
-        lost = pool.sessions(Where(lost=True))
+        lost = pool.sessions(StoreQuery(lost=True))
     assert set(counted.values()) == {1} and {place[0] for place in counted} == {0, 1, 2}
     assert learned_twice == [] and again == {newest}
     assert lost and {session.iteration for session in lost} == {1, 2}

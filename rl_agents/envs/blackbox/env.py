@@ -17,8 +17,8 @@ import gymnasium
 from gymnasium.spaces import Text
 
 from rl_agents.envs.blackbox import SPEC, BlackboxOptions
+from rl_agents.envs.blackbox.agent_server import AgentRequest, Run, agent_server
 from rl_agents.envs.blackbox.agents import load_agent
-from rl_agents.envs.blackbox.desk import AgentRequest, Run, desk
 from rl_agents.envs.blackbox.histories import History
 from rl_agents.envs.blackbox.tasks import task_ids, task_payload
 from rl_agents.envs.stateful import StepResult, observations
@@ -51,7 +51,7 @@ class BlackboxEnv(gymnasium.Env[str, str]):
         self.max_turns = max_turns or SPEC.max_turns
         self.agent = load_agent(self.options)
         self._run: Run | None = None
-        self._asked: AgentRequest | None = None
+        self._request: AgentRequest | None = None
         self._history = History()
         self._rewarded = False
 
@@ -65,7 +65,7 @@ class BlackboxEnv(gymnasium.Env[str, str]):
             task_id = ids[int(self.np_random.integers(len(ids)))]
         task = task_payload(task_id, self.options, self.max_turns)
         self._history, self._rewarded = History(self.options.reasoning == "as_sent"), False
-        self._run = desk().start(self.agent, task, seed or 0, self.options.agent_timeout_s)
+        self._run = agent_server().start(self.agent, task, seed or 0, self.options.agent_timeout_s)
         event = self._next(self._run)
         if isinstance(event, AgentEnd):
             raise AgentFailed(event.error or "the agent ended without a request to the model")
@@ -78,15 +78,15 @@ class BlackboxEnv(gymnasium.Env[str, str]):
         Raises:
             RuntimeError: before `reset`, or after the agent's end.
         """
-        run, asked = self._run, self._asked
-        if run is None or asked is None:
+        run, request = self._run, self._request
+        if run is None or request is None:
             raise RuntimeError("blackbox: step() without a request that waits; call reset() first")
-        desk().reply(asked, self._history.answer(asked.call, action))
+        agent_server().reply(request, self._history.answer(request.call, action))
         event, cut = self._next(run), False
         while isinstance(event, AgentRequest) and self._history.answered >= self.max_turns:
             cut = True
             refusal = f"the session is over: an episode has {self.max_turns} calls (max_turns)"
-            desk().reply(event, ApiError(403, refusal, "max_turns"))
+            agent_server().reply(event, ApiError(403, refusal, "max_turns"))
             event = self._next(run)
         reward = self._reported(run)
         if isinstance(event, AgentEnd):
@@ -96,9 +96,9 @@ class BlackboxEnv(gymnasium.Env[str, str]):
 
     def close(self) -> None:
         """End the agent, if one is running."""
-        run, self._run, self._asked = self._run, None, None
+        run, self._run, self._request = self._run, None, None
         if run is not None:
-            desk().stop(run)
+            agent_server().stop(run)
 
     def _next(self, run: Run) -> AgentRequest | AgentEnd:
         try:
@@ -109,7 +109,7 @@ class BlackboxEnv(gymnasium.Env[str, str]):
             raise AgentFailed(f"the agent {agent} neither asked nor ended {late}") from None
         if isinstance(event, InputError):
             raise event
-        self._asked = event if isinstance(event, AgentRequest) else None
+        self._request = event if isinstance(event, AgentRequest) else None
         return event
 
     def _reported(self, run: Run) -> float:

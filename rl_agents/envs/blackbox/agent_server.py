@@ -31,7 +31,7 @@ START_S, STOP_S = 30.0, 20.0
 
 @dataclass(eq=False, kw_only=True)
 class AgentRequest(PendingRequest):
-    """A request that waits for the caller. ``task`` belongs to the desk's event loop."""
+    """A request that waits for the caller. ``task`` belongs to the server's event loop."""
 
     number: int = 0
     prompt_tokens: int = 0
@@ -75,14 +75,14 @@ class Run:
         return request
 
 
-class Desk:
+class AgentSessionServer:
     """The server and the runs of this process. To the gateway's routes it is a `Gateway`."""
 
     def __init__(self) -> None:
         self.limits, self.created = GatewayLimits(1 << 30, 1 << 30, logprobs="none"), 0
         self._runs: dict[str, Run] = {}
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="blackbox-desk", daemon=True).start()
+        threading.Thread(target=self._loop.run_forever, name="blackbox-agents", daemon=True).start()
         self._server = serving(cast(Gateway, self))
         self.url = self._do(self._server.__aenter__(), START_S)
 
@@ -165,13 +165,13 @@ def _settle(request: AgentRequest, answer: ModelAnswer | ApiError) -> None:
         request.task.set_result([answer])
 
 
-_desk: list[Desk] = []
+_server: list[AgentSessionServer] = []
 _lock = threading.Lock()
 
 
-def desk() -> Desk:
-    """Return the desk of this process."""
+def agent_server() -> AgentSessionServer:
+    """Return the server of this process."""
     with _lock:
-        if not _desk:
-            _desk.append(Desk())
-        return _desk[0]
+        if not _server:
+            _server.append(AgentSessionServer())
+        return _server[0]
