@@ -32,12 +32,6 @@ async def playing(key=None, on_end=None, **options):
             yield rig, client
 
 
-def text_of(path, body):
-    if path == CHAT:
-        return body["choices"][0]["message"]["content"]
-    return body["output"][0]["content"][0]["text"] if path == RESPONSES else body["content"][0]["text"]
-
-
 def code_of(path, response):
     """Check that a refusal has its dialect's form; return its status."""
     body = response.json()
@@ -49,16 +43,13 @@ def code_of(path, response):
 
 
 @pytest.mark.parametrize("path", BODIES)
-async def test_every_dialect_is_answered_whole_and_streamed_by_key_and_by_path(path):
+async def test_a_path_names_the_session_too_and_a_retry_by_it_gets_the_same_answer(path):
     async with playing() as (rig, client):
         whole = await client.post(path, json=BODIES[path])
         by_path = await client.post("/s/s" + path, json=BODIES[path], headers={"x-stainless-retry-count": "1"})
-        stream = await client.post(path, json={**BODIES[path], "stream": True})
         trace = await rig.trace()
-    assert whole.status_code == 200 and text_of(path, whole.json()) == "well done"
-    assert by_path.json() == whole.json()  # the same request: a retry, by the other name of the session
-    assert stream.headers["content-type"].startswith("text/event-stream") and '"done"' not in stream.text
-    assert "d" in stream.text and len(trace.steps) == 2 and trace.steps[0].call == step_seed(7, 0)
+    assert whole.status_code == 200 and by_path.json() == whole.json()
+    assert [step.call for step in trace.steps] == [step_seed(7, 0)]
 
 
 async def test_a_key_may_come_as_anthropics_clients_send_it():

@@ -262,10 +262,6 @@ def test_the_openai_client_just_works(hosted: Hosted) -> None:
     assert answer.choices[0].logprobs.content[0].token == "hello" and answer.usage.completion_tokens == 8
     chunks = client.chat.completions.create(model=MODEL, messages=messages, stream=True)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == SAID["000001"]
-    with pytest.raises(openai.BadRequestError, match="n: "):
-        client.chat.completions.create(model=MODEL, messages=messages, n=65)
-    with pytest.raises(openai.AuthenticationError):
-        openai.OpenAI(base_url=f"{hosted.url}/v1", api_key="wrong", max_retries=0).models.list()
     response = client.responses.create(model=MODEL, input="hello")
     assert response.output_text == SAID["000001"] and response.usage.output_tokens == 4
     with client.responses.stream(model=MODEL, input="hello") as stream:
@@ -286,14 +282,8 @@ def test_the_anthropic_client_just_works(hosted: Hosted) -> None:
         assert "".join(stream.text_stream) == SAID["000003"]
     used = client.messages.create(**asked, tools=[{"name": "add", "input_schema": TOOL["function"]["parameters"]}])
     assert used.stop_reason == "tool_use" and used.content[-1].input == {"a": 1}
-    counted = client.messages.count_tokens(model=MODEL, messages=BODY["messages"])
-    assert counted.input_tokens == message.usage.input_tokens
-    aliased = client.messages.with_raw_response.create(**{**asked, "model": "claude-opus", "max_tokens": 4096})
-    assert aliased.parse().content[0].text == SAID["000003"] and aliased.headers["x-ignored"] == "model=1"
     with pytest.raises(anthropic.BadRequestError, match="the context has 64 tokens"):
         client.messages.create(**{**asked, "messages": [{"role": "user", "content": "hello " * 80}]})
-    with pytest.raises(anthropic.AuthenticationError):
-        anthropic.Anthropic(base_url=hosted.url, api_key="wrong", max_retries=0).messages.create(**asked)
 
 
 def test_rays_endpoint_shows_every_metric(hosted: Hosted) -> None:

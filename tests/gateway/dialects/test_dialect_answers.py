@@ -97,15 +97,6 @@ def test_an_answer_that_never_comes_is_a_failure(dialect: ModuleType) -> None:
     assert "message_stop" not in text and "completed" not in text.split("output_text.delta")[-1]
 
 
-async def test_a_refusal_before_the_first_piece_is_raised() -> None:
-    with pytest.raises(ApiError, match="busy"):
-        await primed(given(BUSY))
-    assert [piece async for piece in await primed(given(Start("a1", CREATED), Delta(0, "x")))] == [
-        Start("a1", CREATED),
-        Delta(0, "x"),
-    ]
-
-
 def test_a_client_that_hangs_up_ends_the_sampling() -> None:
     ended = []
 
