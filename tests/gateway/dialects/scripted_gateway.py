@@ -109,7 +109,7 @@ class Scripted:
 
     given: list[ModelAnswer]
 
-    async def answers(self) -> list[ModelAnswer]:
+    async def answers(self, *leaving: Any) -> list[ModelAnswer]:
         return self.given
 
     def stream(self) -> AsyncIterator[StreamPart]:
