@@ -266,7 +266,8 @@ CLAIMS = (
             Comparison(PE, "grpo + T3, force_answer, k=2", "grpo + T3, force_answer, k=4", paper=0.047, telling=False),
         ),
         "0.1 M parameters instead of 7B; episodes of PreferenceEstimation have 4 turns",
-        "The paper's best k lies inside its range on SituationPuzzles only, which has no arm here, and its table has "
+        "The paper's best k lies inside its range on SituationPuzzles only, whose arms have not been run "
+        "(`python -m benchmarks.claims.starts --local --tests puzzle_window`), and its table has "
         "no GuessNumbers. It varies k from 2 to 4 on CircuitDecoding. Here k=1 is the window that is too small. "
         "Claim 1 "
         "compares with no window at all. Episodes of PreferenceEstimation have about four turns here, so k=4 never "
@@ -333,7 +334,8 @@ CLAIMS = (
         "sixty tokens precede one reward (paper: four to five steps of 140 to 280 tokens). With a discount per token, "
         "little of the reward reaches the first step at the larger gamma, and none at the smaller one. With a "
         "discount per step, nearly all of it does. A discount per token also rewards brevity: PPO's thoughts became "
-        "shorter. The last row, steppo, is guess_numbers with a dozen tokens per step.",
+        "shorter. The last row, steppo, is guess_numbers with a dozen tokens per step. These rows compare with PPO. "
+        "[Several starts](#several-starts) has the paper's own comparison, StepPO with a GAE of tokens and of steps.",
         tables=(DOORS, credit),
     ),
     Claim(

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from benchmarks.claims import page
+from benchmarks.claims import page, starts
 from benchmarks.claims.judge import CONTRADICTED, DIRECTION, HOLDS, NOTHING, TOO_FEW, UNTOLD, find, seeds_for
 from benchmarks.claims.registry import CLAIMS
 from benchmarks.grid import RESULTS
@@ -22,6 +22,28 @@ def test_there_are_thirteen_and_their_arms_were_run() -> None:
         for comparison in claim.comparisons:
             assert (RESULTS / f"{comparison.file}.json").is_file(), comparison
             assert page.paired(comparison), comparison
+
+
+def test_a_comparison_from_several_starts_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leads 0.1, 0.2, 0.3 at first, and 0.2 more in the end: 90% are 0.2 ± t(0.95, 2) 0.1 / sqrt(3) = 0.2 ± 0.1686."""
+
+    def arm(*ends: float) -> dict[tuple[str, str], dict[str, dict[str, float]]]:
+        return {(str(start), "0"): {"success": {"0": 0.0, "9": end}} for start, end in enumerate(ends)}
+
+    own = starts.Compared(1, "a", "b", since=("c", "d"))
+    tests = {"one": starts.Test("env", (), dict.fromkeys("abcd", ()), (own,))}
+    runs = {"a": arm(0.4, 0.5, 0.6), "b": arm(0.1, 0.1, 0.1), "c": arm(0.3, 0.3, 0.3), "d": arm(0.1, 0.1, 0.1)}
+    monkeypatch.setattr(starts, "TESTS", tests)
+    monkeypatch.setattr(starts, "runs_on_file", lambda name: runs)
+    (found,) = starts.compared().values()
+    assert list(found.values()) == pytest.approx([0.1, 0.2, 0.3]) and starts.margin(found) == "0.37"
+    runs["d"].popitem()
+    assert starts.complete() == starts.compared() == {}, "an arm lacks a start"
+
+
+def test_arms_that_are_compared_are_run() -> None:
+    for test in starts.TESTS.values():
+        assert {arm for own in test.compared for arm in (own.ours, own.other, *(own.since or ()))} <= test.arms.keys()
 
 
 def test_power_by_hand() -> None:
