@@ -104,7 +104,7 @@ def counting() -> Iterator[Counter[str]]:
     counts: Counter[str] = Counter()
 
     def synced(_: Any, runner: Any, weights: Any, version: int) -> None:
-        counts.update(weight_syncs=1, weight_bytes=sum(int(bucket.buffer.nbytes) for bucket in weights))
+        counts.update(weight_syncs=1, weight_bytes=sum(tensor.nbytes for tensor in weights.values()))
 
     def gathered(collected: Any, *args: Any, **kwargs: Any) -> None:
         counts["trajectory_bytes"] += len(pickle.dumps(collected.answers, protocol=5))
