@@ -18,6 +18,7 @@ from rl_agents.config.loading import preset_files
 from rl_agents.config.options import keys_of
 from rl_agents.envs.base import ENVIRONMENTS, env_spec
 from rl_agents.envs.reasoning_gym import ReasoningOptions
+from rl_agents.envs.textarena import GameOptions
 from rl_agents.errors import InputError
 from rl_agents.serving.options import ServingOptions
 
@@ -31,7 +32,7 @@ OURS = re.compile(r"(?:\S*/)?(?:run\.py|rl-agents)$")
 TARGETS = set(re.findall(r"^([\w./-]+):(?!=)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 KEYS = {*RUN_KEYS, *keys_of(ServingOptions), *ALIASES}
 SPECS = [*ENVIRONMENTS.values(), env_spec("class:docs/examples/class/dial.py:Dial")]
-OPTIONS = [*(spec.options for spec in SPECS), ReasoningOptions]
+OPTIONS = [*(spec.options for spec in SPECS), ReasoningOptions, GameOptions]
 ENV_KEYS = {f"env.{name}" for options in OPTIONS if dataclasses.is_dataclass(options) for name in keys_of(options)}
 #: Of the examples of plugins and pages.
 OWN = re.compile(r"own[-_]|my_|gymnasium:")

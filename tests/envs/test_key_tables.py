@@ -47,7 +47,7 @@ SPECS = {
 #: Of packages that may be absent.
 SPECS |= {
     package: env_spec(name)
-    for package, name in {"reasoning_gym": "reasoning_gym:chain_sum"}.items()
+    for package, name in {"reasoning_gym": "reasoning_gym:chain_sum", "textarena": "textarena:TicTacToe-v0"}.items()
     if find_spec(package)
 }
 #: Environments whose page has several, each below a heading with its name.
