@@ -80,6 +80,13 @@ def test_memory_is_that_of_the_documentation() -> None:
             assert learner_memory(settings, KNOWN[name], learners, 1024).state == pytest.approx(
                 wanted, rel=0.03, abs=0.6
             )
+    alone = Settings.from_dict({**settings.to_dict(), "kl_coef": 0.0})
+    totals = [round(learner_memory(alone, KNOWN["Qwen2.5-7B-Instruct"], n, 1024).total) for n in (1, 2, 4, 8)]
+    assert totals == [127, 71, 40, 25]
+    adapters = learner_memory(
+        Settings.from_dict({**alone.to_dict(), "lora_rank": 32}), KNOWN["Qwen2.5-7B-Instruct"], 1, 1024
+    )
+    assert (round(adapters.state, 1), round(adapters.passing, 1)) == (16.5, 5.2)
     passing = learner_memory(settings, KNOWN["Qwen2.5-7B-Instruct"], 1, 1024).passing
     assert passing == pytest.approx(5.2, rel=0.05)
     settings.update({"activation_checkpointing": "selective"})
