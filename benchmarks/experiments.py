@@ -382,7 +382,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "learning_curves": Experiment(
         learning_curves,
         {
-            "algos": [name for name, spec in ALGORITHMS.items() if spec.source == "rollouts"],
+            "algos": [name for name, spec in ALGORITHMS.items() if spec.source == "rollouts" and not spec.teacher],
             "env": "guess_numbers", "presets": False,
         },
         name="default_job",

@@ -96,6 +96,14 @@ class Treasure(gymnasium.Env):
         return self.right[self.turn] if dice.random() < DEMONSTRATED else dice.choice(self.lists[self.turn])
 
 
+class Hinted(Treasure):
+    """The game whose answers a teacher reads: ``info["hint"]`` says the right word of the turn."""
+
+    def _info(self, valid: bool) -> dict[str, Any]:
+        over = self.turn == self.max_turns
+        return {**super()._info(valid), "hint": "" if over else f"The right word is {self.right[self.turn]}."}
+
+
 def _sentence(number: int) -> Callable[[str], str]:
     return lambda prompt: (re.split(r"(?<=[.?:]) ", prompt) + [""] * number)[number]
 

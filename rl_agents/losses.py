@@ -8,6 +8,8 @@ Advantages are constants, and sampled tokens have mask 1.
   PPO         max(-A·ρ, -A·clip(ρ))                 ρ per token, step (StepPO) or sequence (GSPO)
   CISPO       -sg(clip(ρ))·A·lp                     no token ever loses its gradient
   SFT         -lp
+
+The loss is a sum of *components* (`COMPONENTS`), each with own weights of the tokens and an own denominator.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ from rl_agents.config.sections import Estimator, LossAggMode
 FloatArray = NDArray[np.float64]
 #: A loss per token, and detached scalars: means over the sampled tokens.
 Loss = tuple[Tensor, dict[str, Tensor]]
+#: Components of the policy's loss: the algorithm's own objective, imitation of demonstrated tokens, and the KL
+#: divergence from a teacher.
+COMPONENTS = RL, CE, REF_KL = "rl", "ce", "ref_kl"
 
 # --- sums over sampled tokens: other tokens count for nothing, regardless of their values -----------------------------
 
@@ -202,6 +207,11 @@ def _drift(log_rho: Tensor, logprobs: Tensor, old_logprobs: Tensor, mask: Tensor
         }
 
 
+def cross_entropy(logprobs: Tensor, mask: Tensor) -> Tensor:
+    """ℓ_j = -lp_j: REINFORCE with advantage 1 on demonstrated instead of sampled tokens."""
+    return masked(-logprobs, mask)
+
+
 # --- Kullback-Leibler penalty -----------------------------------------------------------------------------------------
 
 
@@ -228,6 +238,11 @@ def kl_penalty(logprobs: Tensor, reference_logprobs: Tensor, mask: Tensor, kind:
         ValueError: unknown estimator.
     """
     return masked(_kl_estimate(masked(logprobs - reference_logprobs.detach(), mask), kind), mask)
+
+
+def full_kl(log_probs: Tensor, teacher_log_probs: Tensor) -> Tensor:
+    """KL(π‖π_T) = Σ_v p_v·(log p_v - log q_v) over the whole vocabulary, in nats; [..., vocabulary] to [...]."""
+    return (log_probs.exp() * (log_probs - teacher_log_probs.detach())).sum(-1)
 
 
 def _kl_estimate(x: Tensor, kind: Estimator) -> Tensor:
@@ -350,6 +365,11 @@ def aggregation_weights(
         length = constant_length if constant_length is not None else max((flag.size for flag in flags), default=1)
         per_row = np.full(len(flags), 1.0 / (length * rows))
     return [flag * weight for flag, weight in zip(flags, per_row, strict=True)]
+
+
+def linear_decay(start: float, share: float, done: float) -> float:
+    """c·max(0, 1 - d/s): c falls linearly to 0 while the completed share d of a run grows to s; s = 0: constant."""
+    return start * max(0.0, 1.0 - done / share) if share else start
 
 
 def _step_weights(flags: list[NDArray[np.bool_]], units: list[int], steps: list[NDArray[np.int64]]) -> list[FloatArray]:

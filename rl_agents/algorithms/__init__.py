@@ -11,7 +11,7 @@ from rl_agents.plugins import claim
 #: The order of listings; algorithms that are not named here follow.
 ORDER = (
     "sft", "ppo", "reinforce++", "reinforce++-baseline", "rloo", "grpo", "dr-grpo", "dapo", "gspo", "cispo",
-    "gigpo", "hgpo", "steppo", "3spo", "vspo", "pivotrl", "chain-gae",
+    "gigpo", "hgpo", "steppo", "3spo", "vspo", "pivotrl", "chain-gae", "distill",
 )  # fmt: skip
 
 

@@ -123,6 +123,7 @@ class AlgorithmSpec:
         source: source of experience: whole episodes, a demonstrator, or siblings at states that a search visits.
         states: builds a search's statistics of states, for the source "search".
         critic: a value network is trained alongside the policy.
+        teacher: advantages are scores of a teacher, so a run needs one (`rl_agents.config.sections.TeacherKeys`).
         grouped: advantages compare rollouts of one task, so a group of one has no effect.
         stale_unit: unit of an importance weight for stale rollouts: a step if ratios are per step or sequence or
             samples are single actions, else a token; a ``ratio_level`` among its keys takes precedence.
@@ -146,6 +147,7 @@ class AlgorithmSpec:
     source: Literal["rollouts", "demonstrations", "search"] = "rollouts"
     states: Callable[[Any], States] | None = None
     critic: bool = False
+    teacher: bool = False
     grouped: bool = False
     stale_unit: Literal["token", "step"] = "token"
     preset: str = ""

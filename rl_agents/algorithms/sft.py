@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def policy_loss(inputs: LossInputs, settings: object) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """ℓ_j = -lp_j on demonstrated assistant tokens: REINFORCE with advantage 1 on demonstrations instead of samples."""
-    from rl_agents.losses import masked
+    """ℓ_j = -lp_j on demonstrated assistant tokens."""
+    from rl_agents.losses import cross_entropy
 
-    return masked(-inputs.logprobs, inputs.mask), {}
+    return cross_entropy(inputs.logprobs, inputs.mask), {}
 
 
 ALGORITHM = AlgorithmSpec(

@@ -13,7 +13,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -103,11 +103,23 @@ def further_text(messages: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[
 
 
 def instructed(further: str, instruction: str) -> str:
-    """Return the text of `further_text` with an instruction at the end of the last message."""
+    """Return the text of `further_text` or `chat_text` with an instruction at the end of the last message."""
     data = json.loads(further)
     last = data["messages"][-1]
     data["messages"][-1] = {**last, "content": f"{last['content']}\n{instruction}".strip()}
-    return further_text(data["messages"], data["calls"])
+    return json.dumps(data, ensure_ascii=False, allow_nan=False)
+
+
+def with_hint(dialogue: Dialogue, hint: str) -> Dialogue:
+    """Return the dialogue with a hint at the end of what is read next."""
+    observation, first = f"{dialogue.observation}\n{hint}", not dialogue.history
+    return replace(
+        dialogue,
+        observation=observation,
+        task=observation if first else dialogue.task,
+        chat=instructed(dialogue.chat, hint) if first and dialogue.chat else dialogue.chat,
+        further=instructed(dialogue.further, hint) if dialogue.further else "",
+    )
 
 
 @dataclass(frozen=True)

@@ -338,6 +338,33 @@ class LossKeys:
 
 
 @dataclass
+class ExpertKeys:
+    """Imitation during reinforcement learning (the loss component `ce`)"""
+
+    expert_data: str = key("", "Table of dialogues to imitate alongside the method's loss: file, folder, or hub:NAME")
+    expert_columns: dict[str, str] = key({}, "Columns of the table as FIELD:COLUMN pairs", needs="expert_data")
+    expert_dialogues: int = key(16, "Number of dialogues per update", ge=1, needs="expert_data")
+    ce_coef: float = key(0.1, "Weight of the dialogues' mean token loss", gt=0, needs="expert_data")
+    ce_decay: float = key(0.0, "Share of the run in which `ce_coef` falls to 0", ge=0, le=1, needs="expert_data")
+
+
+#: Condition under which there is a teacher, and the value of ``teacher`` with which the policy is its own.
+TAUGHT, POLICY_AS_TEACHER = "teacher or teacher_url", "policy"
+
+
+@dataclass
+class TeacherKeys:
+    """Teacher, which scores the sampled tokens (docs/algorithms/distill.md)"""
+
+    teacher: str = key("", "Model folder, public NAME[@REVISION], or `policy`: the policy itself, reading hints")
+    teacher_url: str = key("", "URL of a server with the teacher that returns prompt log-probabilities, such as vLLM's")
+    teacher_model: str = key("", "Name of the teacher on its server", needs="teacher_url")
+    teacher_key_env: str = key("", "Environment variable with its API key; empty: no key", needs="teacher_url")
+    teacher_kl: Literal["sampled", "full"] = key("sampled", "KL of sampled tokens, or of all words", needs=TAUGHT)
+    ref_kl_coef: float = key(0.0, "Weight in the loss of the KL divergence from the teacher", ge=0, needs=TAUGHT)
+
+
+@dataclass
 class PolicyGradientKeys:
     """Policy gradient: clipping, KL, entropy, and rollout correction"""
 
@@ -350,7 +377,7 @@ class PolicyGradientKeys:
         0.0, "Penalty of an action that cannot be parsed, subtracted from reward or return (docs/algorithms)", ge=0
     )
     kl_coef: float = key(0.0, "Weight in the loss of the KL divergence from the reference (the initial weights)", ge=0)
-    kl_estimator: Estimator = key("k3", "Estimator of the KL divergence in the loss", needs="kl_coef")
+    kl_estimator: Estimator = key("k3", "Estimator of the KL divergence in the loss", needs="kl_coef or ref_kl_coef")
     kl_in_reward_coef: float = key(
         0.0, "Weight in the token rewards of the KL divergence from the reference (the initial weights)", ge=0
     )

@@ -29,6 +29,8 @@ class Settings(
     sections.DemonstrationKeys,
     sections.CriticKeys,
     sections.PolicyGradientKeys,
+    sections.TeacherKeys,
+    sections.ExpertKeys,
     sections.LossKeys,
     sections.OverlongKeys,
     sections.DynamicSamplingKeys,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_agents.data.trajectory import Step, Trajectory, continued
+from rl_agents.data.trajectory import HINTS, Step, Trajectory, continued
 from rl_agents.data.tree import credited, followers, is_tree, parents
 from rl_agents.errors import unknown
 
@@ -33,6 +33,7 @@ class Row:
         last: the row ends its trajectory; in a tree of calls, one of its conversations.
         again: it is replayed: an earlier update has trained on it (`rl_agents.data.success_replay`).
         fresh: all of it was sampled by the weights that the learner has when it reads the batch.
+        expert: it was demonstrated, not sampled, and has no credit.
         advantages: credit per token (filled by the algorithm's credit function).
         values: critic's value of the prefix before the token (filled when there is a critic).
         value_mask: 1 where the critic is read and trained (filled with the values).
@@ -41,6 +42,10 @@ class Row:
         old_logprobs: denominator of the importance ratio.
         reference_logprobs: log-probabilities under the reference (filled when there is a KL term).
         correction: factor on the policy loss for engine-learner mismatch (filled when it is corrected).
+        teacher_logprobs: log-probabilities under the teacher (filled when it scores sampled tokens).
+        hints: step -> (first, ids): before it the teacher reads ``input_ids[:first]`` and ids; see `teacher_rows`.
+        components: weights per token of loss components (`rl_agents.losses.COMPONENTS`) besides `rl`, which has the
+            weights of ``mask``; expert rows have no `rl`.
     """
 
     trajectory: int
@@ -54,6 +59,7 @@ class Row:
     last: bool = True
     again: bool = False
     fresh: bool = True
+    expert: bool = False
     value_after: float = 0.0
     advantages: FloatArray | None = None
     values: FloatArray | None = None
@@ -62,9 +68,39 @@ class Row:
     old_logprobs: FloatArray | None = None
     reference_logprobs: FloatArray | None = None
     correction: FloatArray | None = None
+    teacher_logprobs: FloatArray | None = None
+    hints: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
+    components: dict[str, FloatArray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.input_ids)
+
+    @property
+    def teacher_gap(self) -> FloatArray:
+        """lp - lp_T of the policy that sampled, whose mean is an estimate of the KL from the teacher."""
+        assert self.teacher_logprobs is not None, "the teacher scores rows before"
+        gap: FloatArray = (self.logprobs if self.old_logprobs is None else self.old_logprobs) - self.teacher_logprobs
+        return gap
+
+    @property
+    def scored(self) -> FloatArray:
+        """1 where some component has a weight: the tokens that the policy scores."""
+        return np.any([self.mask, *self.components.values()], axis=0).astype(np.float32)
+
+
+def teacher_rows(row: Row) -> list[Row]:
+    """Return what the teacher reads to score a row's scored tokens, in order: the row, or a row per step with hints."""
+    if not row.hints:
+        return [row]
+    found, scored = [], row.scored
+    for step in np.unique(row.segments[scored > 0]).tolist():
+        sampled = np.flatnonzero(row.segments == step)
+        first, ids = row.hints.get(step, (int(sampled[0]), []))
+        mask = np.r_[np.zeros(first + len(ids)), scored[sampled]].astype(np.float32)
+        tokens = np.r_[row.input_ids[:first], ids, row.input_ids[sampled]].astype(np.int32)
+        segments = np.where(mask > 0, step, -1).astype(np.int32)
+        found.append(Row(row.trajectory, row.group_id, tokens, mask, mask, segments, mask))
+    return found
 
 
 def build_samples(trajectories: Sequence[Trajectory], mode: str, version: int = 0) -> list[Row]:
@@ -161,4 +197,5 @@ def _row(index: int, trajectory: Trajectory, numbers: Sequence[int], version: in
         terminated=last and trajectory.terminated,
         last=last,
         fresh=all(trajectory.steps[number].policy_version == version for number in numbers),
+        hints={n: (first, ids) for n, first, ids in trajectory.facts.get(HINTS, ()) if n in numbers},
     )

@@ -14,6 +14,8 @@ from typing import Any
 ABANDONED = -2
 #: Fact of an episode that a limit cut: the ids that the policy would have read next.
 NEXT_PROMPT = "next_prompt"
+#: Fact of an episode with hints for a teacher: a list of (step, first, ids): it reads ``prompt_ids[:first] + ids``.
+HINTS = "hints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class Trajectory:
         facts: plain data that rewards and reports read: ``references`` (accepted answers), ``points`` (required
             statements of a long answer), ``evidence`` (results of the tools), ``chat`` (messages and tools at the
             beginning, if they are more than the observation), ``next_prompt`` (`NEXT_PROMPT`, for
-            ``bootstrap_on_truncation``), ``truncation`` (rule, turn, outcome),
+            ``bootstrap_on_truncation``), ``hints`` (`HINTS`, with a teacher), ``truncation`` (rule, turn, outcome),
             ``environment_return`` and ``prs`` (the return that a shaped reward replaced, and its parts).
     """
 
@@ -111,6 +113,12 @@ class Trajectory:
     @property
     def response_tokens(self) -> int:
         return sum(len(step.response_ids) for step in self.steps)
+
+    def add_hint(self, ids: Sequence[int]) -> None:
+        """Record that a teacher reads ``ids`` before the last step."""
+        number, prompt = len(self.steps) - 1, self.steps[-1].prompt_ids
+        first = next((i for i, pair in enumerate(zip(prompt, ids, strict=False)) if len({*pair}) > 1), len(prompt))
+        self.facts.setdefault(HINTS, []).append([number, first, list(ids[first:])])
 
     def to_json(self) -> dict[str, Any]:
         own: dict[str, Any] = plain(self)

@@ -15,6 +15,7 @@ All entries of ``info`` are optional:
 - ``progress``: T3's signal, whether the step reduced the possible beliefs of the agent; None if that is not defined, as
   for a malformed action.
 - ``query``: the action's question, for truncation by similarity; default: the action without its thoughts and tags.
+- ``hint`` (str): what a teacher reads from now on in addition to the observations, and the policy does not.
 - ``references`` (list of str): the accepted answers; PRS reads those of the last step.
 - ``points`` and ``evidence`` (lists of str), for judges of long answers: required statements, and the tools' findings.
 - ``new_dialogue``: the observation begins a new dialogue, and the agent no longer reads earlier turns.

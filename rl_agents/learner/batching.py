@@ -61,15 +61,15 @@ def packed_batches(rows: Sequence[Row], max_tokens: int) -> Iterator[list[int]]:
     yield from batches
 
 
-OF_ROW = ("trajectory", "group_id", "terminated", "last", "again", "fresh", "value_after")
-PER_TOKEN = [f.name for f in dataclasses.fields(Row) if f.name not in OF_ROW]
+#: Fields of a row with a number per token.
+PER_TOKEN = [f.name for f in dataclasses.fields(Row) if str(f.type).startswith(("FloatArray", "IntArray"))]
 
 
 def collate(rows: Sequence[Row], device: torch.device | str = "cpu") -> dict[str, torch.Tensor]:
     """Right-pad the per-token arrays that are filled in every row to tensors [rows, longest]."""
     longest = max(len(row) for row in rows)
     batch: dict[str, torch.Tensor] = {}
-    for name in PER_TOKEN:
+    for name in (*PER_TOKEN, "scored"):
         if getattr(rows[0], name) is None:
             continue
         padded = np.full((len(rows), longest), -1 if name == "segments" else 0, getattr(rows[0], name).dtype)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rl_agents.learner.gpu_memory_estimate import LOGITS_AT_ONCE
-from rl_agents.losses import log_distribution, token_entropy
+from rl_agents.losses import full_kl, log_distribution, token_entropy
 
 #: Bytes per scored token and word: the logit in bfloat16, and float32 copies for the backward pass.
 LOGIT_BYTES = 14
@@ -49,19 +49,22 @@ def shaped_head(lm: Any) -> Callable[[Tensor], Tensor]:
 def piece_size(lm: Any) -> int | None:
     """Return the number of tokens of a piece; None: pieces save nothing, or `shaped_head` does not give the logits.
 
-    Both are compared on two tokens.
-
     Args:
         lm: a causal language model of transformers, without adapters.
     """
     size = max(1, LOGITS_AT_ONCE // (LOGIT_BYTES * lm.config.get_text_config().vocab_size))
-    if size >= PLENTY or lm.get_output_embeddings() is None:
-        return None
+    return size if size < PLENTY and exact_head(lm) else None
+
+
+def exact_head(lm: Any) -> bool:
+    """Return whether `shaped_head` gives a model's logits of two tokens."""
+    if lm.get_output_embeddings() is None:
+        return False
     with torch.no_grad():
         ids = torch.tensor(PROBE, device=lm.device)
         whole = lm(input_ids=ids, use_cache=False).logits
         apart = shaped_head(lm)(lm.base_model(input_ids=ids, use_cache=False).last_hidden_state)
-    return size if torch.allclose(whole.float(), apart.float(), rtol=1e-3, atol=1e-3) else None
+    return torch.allclose(whole.float(), apart.float(), rtol=1e-3, atol=1e-3)
 
 
 def score_in_pieces(
@@ -72,8 +75,9 @@ def score_in_pieces(
     temperature: float,
     entropy_gradient: bool,
     size: int,
-) -> tuple[Tensor, Tensor]:
-    """Compute log-probability and entropy of each scored token.
+    teacher: tuple[Callable[[Tensor], Tensor], Tensor] | None = None,
+) -> tuple[Tensor, ...]:
+    """Compute log-probability and entropy of each scored token, and the divergence from a teacher's distribution.
 
     Args:
         head: of the model (`shaped_head`).
@@ -83,16 +87,22 @@ def score_in_pieces(
         temperature: T of log softmax(z / T).
         entropy_gradient: the entropy carries a gradient.
         size: number of states that go through the head at once.
+        teacher: its head, and its states [m, width] that predict each scored token.
 
     Returns:
-        log p(target) [m] and H [m], float32 at least, equal to those without pieces except for rounding.
+        log p(target) [m], H [m] and, with a teacher, KL(p‖p_T) [m]: float32 at least, equal to those without pieces
+        except for rounding.
     """
 
-    def piece(states: Tensor, of: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+    def piece(states: Tensor, of: Tensor, words: Tensor, read: Tensor | None) -> tuple[Tensor, ...]:
         log_probs = log_distribution(head(states), temperature)
         with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
             entropy = token_entropy(log_probs)[of]
-        return log_probs[of, words], entropy
+        if teacher is None or read is None:
+            return log_probs[of, words], entropy
+        with torch.no_grad():
+            theirs = log_distribution(teacher[0](read), temperature)
+        return log_probs[of, words], entropy, full_kl(log_probs[of], theirs)
 
     order = torch.argsort(source, stable=True)
     ordered, words = source[order], targets[order]
@@ -100,10 +110,10 @@ def score_in_pieces(
     ends = torch.searchsorted(ordered, starts).tolist()
     parts = []
     for first, (low, high) in zip(range(0, len(hidden), size), pairwise(ends), strict=False):
-        arguments = hidden[first : first + size], ordered[low:high] - first, words[low:high]
+        read = teacher[1][order[low:high]] if teacher else None
+        arguments = hidden[first : first + size], ordered[low:high] - first, words[low:high], read
         again = torch.is_grad_enabled()
         options = {"use_reentrant": False, "preserve_rng_state": False}
         parts.append(checkpoint(piece, *arguments, **options) if again else piece(*arguments))
     back = torch.argsort(order)
-    logprobs, entropy = (torch.cat(column)[back] for column in zip(*parts, strict=True))
-    return logprobs, entropy
+    return tuple(torch.cat(column)[back] for column in zip(*parts, strict=True))

@@ -34,7 +34,7 @@ class LearnerMemory:
     """GB of one learner's GPU.
 
     Attributes:
-        state: weights, gradients and moments of policy and critic, and the reference; sharding divides it.
+        state: weights, gradients and moments of policy and critic, reference and teacher; sharding divides it.
         passing: gathered weights and their gradients, activations and logits; sharding does not divide it.
         sending: of weights on their way to engines, between two updates: one layer, or embedding or head.
     """
@@ -59,7 +59,8 @@ def learner_memory(settings: Settings, shape: ModelShape, learners: int, scored:
     adapters = settings.lora_rank * shape.layers * sides
     trained = width * parameters + 16 * adapters if adapters else 16 * parameters
     critic = 16 * parameters if ALGORITHMS[settings.algo].critic else 0
-    reference = width * parameters if settings.kl_coef or settings.kl_in_reward_coef else 0
+    frozen = bool(settings.kl_coef or settings.kl_in_reward_coef) + bool(settings.teacher)  # as large as the policy
+    reference = width * parameters * frozen
     table = shape.vocabulary * shape.hidden
     tables = table if shape.tied else 2 * table
     layer = (parameters - tables) / shape.layers

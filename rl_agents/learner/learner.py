@@ -20,7 +20,7 @@ from torch import distributed as dist
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
 from rl_agents.config import Settings
-from rl_agents.data.samples import FloatArray, Row
+from rl_agents.data.samples import FloatArray, Row, teacher_rows
 from rl_agents.inference.hub import HUB_NAME
 from rl_agents.inference.weights import PackedWeights, buckets
 from rl_agents.learner.batching import PADDED, SHARED, Layout, collate, laid_out, pad_weights
@@ -39,14 +39,17 @@ from rl_agents.learner.metrics import LearnerMetrics
 from rl_agents.learner.optimizers import OptimizerSet
 from rl_agents.learner.prefix_attention import pack_rows
 from rl_agents.learner.prefix_sharing import packing_key
-from rl_agents.learner.rl_modules import CRITIC, POLICY, CausalLMModule
-from rl_agents.learner.training_data import AgentTrainingData, Minibatch
-from rl_agents.losses import clipped_value_loss, kl_penalty, weighted_sum
+from rl_agents.learner.rl_modules import CRITIC, POLICY, TEACHER, CausalLMModule, teacher_network
+from rl_agents.learner.training_data import VALUE, AgentTrainingData, Minibatch, TokenLosses
+from rl_agents.losses import CE, REF_KL, RL, clipped_value_loss, cross_entropy, kl_penalty, masked, weighted_sum
 
 #: Folder of a checkpoint, next to ``hf``.
 ADAPTER = "adapter"
 #: Trained weights from which on an update on a CPU hands freed memory back; with fewer there is little.
 LARGE = 50_000_000
+#: Metrics' prefix of rows by (`Row.again`, `Row.expert`), in the order of their passes.
+EXPERT = "expert"
+KINDS = {(False, False): "actor", (True, False): "success_replay", (False, True): EXPERT}
 #: Weights of an adapter in peft's format.
 TENSORS = "adapter_model.safetensors"
 
@@ -153,13 +156,13 @@ class AgentLearner(TorchLearner):
 
     def update(
         self, training_data: AgentTrainingData, *, timesteps: Any = None, return_state: bool = False, **kwargs: Any
-    ) -> dict[str, tuple[str, float, float]]:
-        """Run all optimizer steps of the schedule and return the metrics as plain data.
+    ) -> tuple[dict[str, tuple[str, float, float]], TokenLosses]:
+        """Run all optimizer steps of the schedule; return metrics and, if asked, the losses by token as plain data.
 
         The keyword ``train_policy=False`` trains only the critic (warm-up).
         """
         started = time.perf_counter()
-        self.sums = LearnerMetrics()
+        self.sums, self.token_losses, self._by_token = LearnerMetrics(), TokenLosses(), training_data.by_token
         networks = [name for name in self.optimizers.networks if name != POLICY or kwargs.get("train_policy", True)]
         for index, minibatch in enumerate(training_data.minibatches):
             self._before_first_step = index == 0
@@ -168,10 +171,10 @@ class AgentLearner(TorchLearner):
         if self._device.type == "cpu" and sum(weights.numel() for weights in self.optimizers.parameters()) >= LARGE:
             hand_back_memory()
         self.sums.add("timing_s/update", time.perf_counter() - started, how="max")
-        return self.sums.data
+        return self.sums.data, self.token_losses
 
     def compute_loss_for_module(
-        self, *, module_id: str, config: Any, batch: dict[str, torch.Tensor], fwd_out: dict[str, torch.Tensor]
+        self, *, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, torch.Tensor]
     ) -> torch.Tensor:
         """Return the weighted loss of a network on a micro-batch; ``batch`` has the rows' arrays and weights."""
         return (self._policy_loss if module_id == POLICY else self._value_loss)(batch, fwd_out)
@@ -183,14 +186,20 @@ class AgentLearner(TorchLearner):
         before = self.forwarded
         for part, layout in self._parts(rows):
             if not part:
+                self._read_teacher([], layout)
                 self._dummy_pass(networks)
                 continue
-            self._tag = "success_replay" if rows[part[0]].again else "actor"
-            batch = collate([rows[i] for i in part], self._device)
-            batch["weights"] = pad_weights([minibatch.weights[i] for i in part], self._device)
+            self._present = [rows[i] for i in part]
+            self._tag = KINDS[rows[part[0]].again, rows[part[0]].expert]
+            batch: dict[str, Any] = collate([rows[i] for i in part], self._device)
+            own = {name: [of[i] for i in part] for name, of in minibatch.weights.items()}
+            batch["weights"] = {name: pad_weights(of, self._device) for name, of in own.items()}
+            batch["teacher"] = self._read_teacher([row for row in self._present if not row.expert], layout)
             batch["fresh"] = torch.tensor([[float(rows[i].fresh)] for i in part], device=self._device)
-            batch["value_weights"] = pad_weights([minibatch.value_weights[i] for i in part], self._device)
             for network in networks:
+                if network == CRITIC and self._tag == EXPERT:
+                    self._dummy_pass([network] * self.sharded)
+                    continue
                 output = self._forward(network, batch, layout, entropy_gradient=self.settings.entropy_coef > 0)
                 self.compute_loss_for_module(
                     module_id=network, config=self.config, batch=batch, fwd_out=output
@@ -198,6 +207,8 @@ class AgentLearner(TorchLearner):
         if packing_key(self.settings) and rows:
             tokens = sum(map(len, rows)) * len(networks)
             self.sums.add("actor/forwarded_share", (self.forwarded - before) / tokens, weight=tokens)
+        if self.sharded and TEACHER in self.module.keys():  # noqa: SIM118
+            release(self.module[TEACHER])
         if self.distributed and not self.sharded:
             _sum_gradients(self.optimizers.parameters())
         for network, norm in self.optimizers.step(networks, minibatch.done).items():
@@ -211,9 +222,10 @@ class AgentLearner(TorchLearner):
     def _parts(self, rows: Sequence[Row]) -> list[tuple[list[int], Layout]]:
         """Row indices per forward pass, and their layout; sharded learners do equally many, the last empty.
 
-        Replayed episodes are forwarded by themselves, so that the metrics of the others are theirs alone.
+        Replayed episodes and expert rows are forwarded by themselves, so that the metrics of the others are theirs
+        alone.
         """
-        kinds = [[i for i, row in enumerate(rows) if row.again == again] for again in (False, True)]
+        kinds = [[i for i, row in enumerate(rows) if (row.again, row.expert) == kind] for kind in KINDS]
         parts = [
             ([kind[i] for i in part], layout)
             for kind in kinds
@@ -223,23 +235,61 @@ class AgentLearner(TorchLearner):
             parts += [([], PADDED)] * (max_over_learners(len(parts), self._device) - len(parts))
         return parts
 
+    @torch.no_grad()
+    def _read_teacher(self, rows: Sequence[Row], layout: Layout) -> tuple[Any, torch.Tensor] | None:
+        """Return the teacher's head and its states of the rows' scored tokens, if the loss needs its distributions."""
+        name, full = teacher_network(self.settings), self.settings.teacher_kl == "full"
+        if not (rows and full and self.settings.ref_kl_coef):
+            self._dummy_pass([name] * (full and self.sharded))  # to gather its weights as the others do
+            return None
+        batch = collate([part for row in rows for part in teacher_rows(row)], self._device)
+        found = self._forward(name, batch, layout, states=True)
+        return found["head"], found["states"]
+
     def _dummy_pass(self, networks: Sequence[str]) -> None:
         """Forward, and where gradients are on backward, a token that counts for nothing: the others gather weights."""
-        batch = {"input_ids": torch.zeros(1, 2, dtype=torch.long), "mask": torch.tensor([[0.0, 1.0]])}
+        last = torch.tensor([[0.0, 1.0]])
+        batch = {"input_ids": torch.zeros(1, 2, dtype=torch.long), "mask": last, "scored": last}
         batch = {name: tensor.to(self._device) for name, tensor in batch.items()}
         for network in networks:
             scores = self._forward(network, batch)["values" if network == CRITIC else "logprobs"]
             if scores.requires_grad:
                 (0.0 * scores.sum()).backward()
 
-    def _policy_loss(self, batch: dict[str, torch.Tensor], scores: dict[str, torch.Tensor]) -> torch.Tensor:
-        settings, mask, weights, tag = self.settings, batch["mask"], batch["weights"], self._tag
+    def _policy_loss(self, batch: dict[str, Any], scores: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the sum of the components' losses: of expert rows all but `rl`."""
+        parts = [] if self._tag == EXPERT else [self._rl_loss(batch, scores)]
+        if (weights := batch["weights"].get(CE)) is not None and weights.any():
+            token_loss = cross_entropy(scores["logprobs"], batch["scored"])
+            parts.append(self._component(CE, "actor/ce_loss", token_loss, weights))
+            self.sums.add_tokens("actor/ce_nll", token_loss, (weights != 0).to(token_loss.dtype))
+        if (weights := batch["weights"].get(REF_KL)) is not None and weights.any():
+            if (kl := scores.get("kl")) is None:
+                given = batch["teacher_logprobs"], batch["mask"], self.settings.kl_estimator
+                kl = kl_penalty(scores["logprobs"], *given)
+            parts.append(self._component(REF_KL, "actor/ref_kl_loss", kl, weights))
+            self.sums.add_tokens("actor/ref_kl", kl, batch["mask"])
+        return torch.stack(parts).sum() if len(parts) > 1 else parts[0]
+
+    def _component(self, name: str, metric: str, token_loss: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """Return the loss of a component, and note it; by token, the first time that the update trains on the token."""
+        loss = weighted_sum(token_loss, weights)
+        self.sums.add(metric, float(loss.detach()), how="sum")
+        if self._by_token:
+            shares = masked(token_loss.detach() * weights, weights != 0).cpu().numpy()
+            for row, line in zip(self._present, shares, strict=True):
+                for step in np.unique(row.segments[row.scored > 0]).tolist():
+                    own = line[: len(row)][row.segments == step].tolist()
+                    self.token_losses.setdefault((row.trajectory, step), {}).setdefault(name, own)
+        return loss
+
+    def _rl_loss(self, batch: dict[str, Any], scores: dict[str, torch.Tensor]) -> torch.Tensor:
+        settings, mask, weights, tag = self.settings, batch["mask"], batch["weights"][RL], self._tag
         logprobs = scores["logprobs"]
         token_loss, details = self.recipe.policy_loss(LossInputs.from_batch(logprobs, batch), settings)
         if "correction" in batch:
             token_loss = token_loss * batch["correction"]
-        loss = weighted_sum(token_loss, weights)
-        self.sums.add(f"{tag}/pg_loss", float(loss.detach()), how="sum")
+        loss = self._component(RL, f"{tag}/pg_loss", token_loss, weights)
         if settings.kl_coef:
             kl = kl_penalty(logprobs, batch["reference_logprobs"], mask, settings.kl_estimator)
             loss = loss + settings.kl_coef * weighted_sum(kl, weights)
@@ -257,22 +307,23 @@ class AgentLearner(TorchLearner):
             self.sums.add("rollout_corr/logprob_diff_max", float(gap.max()), how="max")
         return loss
 
-    def _value_loss(self, batch: dict[str, torch.Tensor], scores: dict[str, torch.Tensor]) -> torch.Tensor:
+    def _value_loss(self, batch: dict[str, Any], scores: dict[str, torch.Tensor]) -> torch.Tensor:
         mask = batch.get("value_mask", batch["mask"])
         token_loss, details = clipped_value_loss(
             scores["values"], batch["values"], batch["returns"], mask, clip=self.settings.cliprange_value or None
         )
-        loss = weighted_sum(token_loss, batch["value_weights"])
+        loss = weighted_sum(token_loss, batch["weights"][VALUE])
         self.sums.add("critic/value_loss", float(loss.detach()), how="sum")
         for name, value in details.items():
             self.sums.add(f"critic/{name}", float(value), weight=float(mask.sum()))
         return loss
 
     def _forward(
-        self, network: str, batch: dict[str, torch.Tensor], layout: Layout = PADDED, **extra: Any
+        self, network: str, batch: dict[str, Any], layout: Layout = PADDED, **extra: Any
     ) -> dict[str, torch.Tensor]:
-        mask = batch.get("value_mask", batch["mask"]) if network == CRITIC else batch["mask"]
+        mask = batch.get("value_mask", batch["mask"]) if network == CRITIC else batch["scored"]
         inputs = {"input_ids": batch["input_ids"], "mask": mask, "temperature": self.settings.temperature}
+        inputs["teacher"] = batch.get("teacher") if network == POLICY else None
         ids = batch["input_ids"]
         if layout != PADDED:
             inputs["packed"] = rows = pack_rows(ids, mask, self.module[network].width, share=layout == SHARED)

@@ -17,14 +17,16 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.ppo import GaeKeys
 from rl_agents.config import Settings
+from rl_agents.config.sections import POLICY_AS_TEACHER
 from rl_agents.data.samples import FloatArray, Row
 from rl_agents.data.trajectory import NEXT_PROMPT, Trajectory
-from rl_agents.errors import LearnerLost
+from rl_agents.errors import InputError, LearnerLost
 from rl_agents.inference.base import Weights
 from rl_agents.inference.client import brief
 from rl_agents.learner.metrics import reduce_metrics
-from rl_agents.learner.rl_modules import CRITIC, POLICY, REFERENCE
-from rl_agents.learner.training_data import AgentTrainingData, split_rows
+from rl_agents.learner.rl_modules import CRITIC, POLICY, REFERENCE, teacher_network
+from rl_agents.learner.teacher import TeacherServer, fill_teacher_logprobs
+from rl_agents.learner.training_data import AgentTrainingData, TokenLosses, split_rows
 from rl_agents.resources import LEARNER, cluster_nodes, describe_placement, free_resources, named_bundles, place
 
 #: Seconds between checks whether the cluster has room for the learners.
@@ -74,11 +76,14 @@ class AgentLearnerGroup(LearnerGroup):
     def learn(self, data: AgentTrainingData, *, train_policy: bool = True) -> dict[str, float]:
         """Run the schedule of optimizer steps and return metrics averaged over tokens, steps and learners.
 
+        ``token_losses`` then has the losses by token, if ``data`` asks for them.
+
         Raises:
             LearnerLost: a learner died, or did not answer within ``learner_timeout_s``.
         """
         results = self.update(training_data=data, train_policy=train_policy)
-        return reduce_metrics(results, steps=len(data.minibatches))
+        self.token_losses: TokenLosses = {place: losses for _, found in results for place, losses in found.items()}
+        return reduce_metrics((metrics for metrics, _ in results), steps=len(data.minibatches))
 
     def update(self, *, training_data: AgentTrainingData, train_policy: bool = True, **kwargs: Any) -> list[Any]:
         """RLlib's hook, with a time limit for remote learners."""
@@ -120,6 +125,12 @@ class AgentLearnerGroup(LearnerGroup):
         if settings.kl_coef or settings.kl_in_reward_coef:
             for row, logprobs in zip(rows, self.score(rows, REFERENCE), strict=True):
                 row.reference_logprobs = logprobs
+        if settings.teacher == POLICY_AS_TEACHER and not any(row.hints for row in rows):
+            raise InputError(f"teacher=policy: no episode of env={settings.env} has info['hint'] for it to read")
+        if settings.teacher_url:
+            fill_teacher_logprobs(rows, TeacherServer(settings).score)
+        elif settings.teacher and settings.teacher_kl == "sampled":
+            fill_teacher_logprobs(rows, partial(self.score, network=teacher_network(settings)))
         if settings.old_logprobs == "learner" and recipe.credit is not None:
             own = [row for row in rows if not row.again]
             for row in rows:

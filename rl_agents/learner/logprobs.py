@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -37,8 +38,8 @@ def score_rows(
     # Only positions that some row scores go through the vocabulary head: it dominates small models' cost.
     positions = torch.nonzero(mask[:, 1:].any(0)).squeeze(1)
     distributions = len(packed.read) if packed else len(mask) * len(positions)
-    if piece is not None and distributions > piece:
-        return _in_pieces(lm, batch, piece, precision, adapters)
+    if batch.get("teacher") or (piece is not None and distributions > piece):
+        return _in_pieces(lm, batch, piece or distributions, precision, adapters)
     if packed:
         return _packed(lm, batch, packed, precision)
     return _padded(lm, batch, positions, precision)
@@ -84,22 +85,31 @@ def _in_pieces(
     lm: Any, batch: dict[str, Any], piece: int, precision: AbstractContextManager[Any], adapters: bool
 ) -> Scores:
     """As `_padded` and `_packed`, without all logits in memory."""
-    ids, mask, packed = batch["input_ids"], batch["mask"], batch.get("packed")
+    ids, mask = batch["input_ids"], batch["mask"]
     rows, columns = torch.nonzero(mask[:, 1:], as_tuple=True)
-    plain = lm.get_base_model() if adapters else lm
+    head, hidden, source = scored_states(lm, batch, precision, adapters)
+    with precision:
+        found = score_in_pieces(
+            head, hidden, source, ids[rows, columns + 1], batch["temperature"], bool(batch.get("entropy_gradient")),
+            piece, batch.get("teacher"),
+        )  # fmt: skip
+    empty, places = found[0].new_zeros(mask.shape), (rows, columns + 1)
+    return {name: empty.index_put(places, values) for name, values in zip(("logprobs", "entropy", "kl"), found)}  # noqa: B905
+
+
+def scored_states(
+    lm: Any, batch: dict[str, Any], precision: AbstractContextManager[Any], adapters: bool
+) -> tuple[Callable[[Tensor], Tensor], Tensor, Tensor]:
+    """Return the vocabulary head, hidden states, and the index of the one that predicts each scored token."""
+    plain, packed = lm.get_base_model() if adapters else lm, batch.get("packed")
     with precision:
         if packed:
-            hidden = packed_states(plain.base_model, packed, seen_by=lm)[packed.read]
-            source = packed.source
+            hidden, source = packed_states(plain.base_model, packed, seen_by=lm)[packed.read], packed.source
         else:
-            hidden = plain.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state[rows, columns]
-            source = torch.arange(len(rows), device=rows.device)
-        logprobs, entropy = score_in_pieces(
-            shaped_head(plain), hidden, source, ids[rows, columns + 1], batch["temperature"],
-            bool(batch.get("entropy_gradient")), piece,
-        )  # fmt: skip
-    empty, places = logprobs.new_zeros(mask.shape), (rows, columns + 1)
-    return {"logprobs": empty.index_put(places, logprobs), "entropy": empty.index_put(places, entropy)}
+            rows, columns = torch.nonzero(batch["mask"][:, 1:], as_tuple=True)
+            states = plain.base_model(input_ids=batch["input_ids"][:, :-1], use_cache=False).last_hidden_state
+            hidden, source = states[rows, columns], torch.arange(len(rows), device=rows.device)
+    return shaped_head(plain), hidden, source
 
 
 def packed_states(backbone: nn.Module, packed: Packed, seen_by: nn.Module) -> Tensor:

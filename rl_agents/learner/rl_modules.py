@@ -13,12 +13,15 @@ from torch import nn
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.config import Settings
+from rl_agents.config.sections import POLICY_AS_TEACHER
 from rl_agents.envs.gymnasium_adapter import TEXT_SPACE
+from rl_agents.errors import InputError
+from rl_agents.inference.hub import find_folder
 from rl_agents.inference.torch_model import load_causal_lm
 from rl_agents.inference.weights import FileNames
-from rl_agents.learner.chunked_logprobs import piece_size
+from rl_agents.learner.chunked_logprobs import exact_head, piece_size
 from rl_agents.learner.hf import enable_recompute, load_backbone
-from rl_agents.learner.logprobs import packed_states, score_rows
+from rl_agents.learner.logprobs import packed_states, score_rows, scored_states
 from rl_agents.learner.prefix_attention import Packed, enable
 from rl_agents.learner.prefix_sharing import packing_key
 from rl_agents.losses import at_least_float32
@@ -26,6 +29,11 @@ from rl_agents.losses import at_least_float32
 POLICY = "default_policy"
 CRITIC = "critic"
 REFERENCE = "reference"
+TEACHER = "teacher"
+
+
+def teacher_network(settings: Settings) -> str:
+    return POLICY if settings.teacher == POLICY_AS_TEACHER else TEACHER
 
 
 def module_specs(settings: Settings, model_dir: str) -> MultiRLModuleSpec:
@@ -35,12 +43,16 @@ def module_specs(settings: Settings, model_dir: str) -> MultiRLModuleSpec:
         base |= {"shared_rows": settings.max_model_len, "packed_for": asked}
     if settings.activation_checkpointing != "none":
         base["recompute"] = settings.activation_checkpointing
+    if settings.teacher_kl == "full":
+        base["whole"] = True
     policy = {**base, "lora_rank": settings.lora_rank, "lora_alpha": settings.lora_alpha}
     modules: dict[str, tuple[type[Network], dict[str, Any]]] = {POLICY: (CausalLMModule, policy)}
     if ALGORITHMS[settings.algo].critic:
         modules[CRITIC] = (ValueModule, base)
     if settings.kl_coef or settings.kl_in_reward_coef:
         modules[REFERENCE] = (CausalLMModule, {**base, "frozen": True})
+    if settings.teacher and teacher_network(settings) == TEACHER:
+        modules[TEACHER] = (CausalLMModule, {**base, "model_dir": str(find_folder(settings.teacher)), "frozen": True})
     specs = {
         name: RLModuleSpec(
             module_class=cls, observation_space=TEXT_SPACE, action_space=TEXT_SPACE, model_config=dict(config)
@@ -85,8 +97,8 @@ class CausalLMModule(Network):
     """A Hugging Face causal language model, whole or with LoRA adapters.
 
     ``model_config`` keys: ``model_dir``, ``dtype``, ``lora_rank``, ``lora_alpha``, ``recompute`` (absent: none),
-    ``frozen`` (the reference), ``shared_rows`` (tokens of the longest row if rows are packed), ``packed_for`` (the key
-    that requests it).
+    ``frozen`` (the reference, the teacher), ``whole`` (whole distributions are compared), ``shared_rows`` (tokens of
+    the longest row if rows are packed), ``packed_for`` (the key that requests it).
 
     Attributes:
         piece: number of states that go through the vocabulary head at once; None: all of a micro-batch.
@@ -99,6 +111,8 @@ class CausalLMModule(Network):
         config = self.model_config
         kept = config["dtype"] if config.get("frozen") or config.get("lora_rank") else "float32"
         self.lm = self.prepare(load_causal_lm(config["model_dir"], kept))
+        if config.get("whole") and not exact_head(self.lm):
+            raise InputError(f"teacher_kl=full: not for {config['model_dir']}, whose head is not the last layer")
         self.piece = piece_size(self.lm)
         self.names = FileNames(self.lm)
         if config.get("frozen"):
@@ -109,7 +123,7 @@ class CausalLMModule(Network):
         if config.get("lora_rank"):
             self.lm = _with_lora(self.lm, config["lora_rank"], config["lora_alpha"])
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """Score the tokens of a right-padded batch.
 
         Args:
@@ -118,9 +132,13 @@ class CausalLMModule(Network):
 
         Returns:
             ``logprobs`` [B, L]: log p(input_ids[t] | input_ids[<t]) where ``mask`` is 1, else 0; ``entropy`` [B, L]:
-            entropy of the distribution that token t was drawn from (no gradient unless ``entropy_gradient``).
+            entropy of the distribution that token t was drawn from (no gradient unless ``entropy_gradient``); with
+            ``teacher`` ``kl`` [B, L]. With ``states`` only what a teacher is: ``head`` and ``states`` [scored, width].
         """
         precision, adapters = self.precision(batch["mask"].device), bool(self.model_config.get("lora_rank"))
+        if batch.get("states"):
+            head, hidden, source = scored_states(self.lm, batch, precision, adapters)
+            return {"head": head, "states": hidden[source]}
         return score_rows(self.lm, batch, self.piece, precision, adapters=adapters)
 
     def merged_weights(self, cast: bool = True) -> Iterator[tuple[str, torch.Tensor]]:

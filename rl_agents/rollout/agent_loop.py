@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rl_agents.chat.template import ContextPolicy, Dialogue, instructed
+from rl_agents.chat.template import ContextPolicy, Dialogue, instructed, with_hint
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import NEXT_PROMPT, EpisodeSpec, Step, Trajectory, repeated, unrepeated
 from rl_agents.envs.base import TextEnv
@@ -88,6 +88,7 @@ class Episode:
         self.truncation = limits.truncation
         self.rule = None if self.truncation is None else self.truncation.start(spec.seed)
         self.must_answer = False
+        self.hint = ""
 
     async def play(self) -> Trajectory:
         """Run to the end.
@@ -161,6 +162,7 @@ class Episode:
             step = self.player.step_by_hand(self.prompt_ids, by_hand, self.answer)
         # Recorded before the environment answers, so that a failing environment does not hide the action.
         self.trajectory.steps.append(step)
+        await self._keep_hint(step)
         self.answer = await self.player.act(self.env, self.guard, step)
         self.dialogue = next_dialogue(self.dialogue, step, self.answer)
         await self._check_end()
@@ -180,6 +182,15 @@ class Episode:
         if self.limits.next_prompt and self.trajectory.truncated:
             ids = await self.player.prompt(self.env, self.guard, self.dialogue)
             self.trajectory.facts[NEXT_PROMPT] = ids[: self.limits.max_model_len]
+
+    async def _keep_hint(self, step: Step) -> None:
+        """Record what the teacher reads before a step; a prompt that is too long with its hint is read without."""
+        self.hint = self.hint if self.answer.hint is None else self.answer.hint
+        if not (self.limits.hints and self.hint):
+            return
+        ids = await self.player.prompt(self.env, self.guard, with_hint(self.dialogue, self.hint))
+        if len(ids) + len(step.response_ids) <= self.limits.max_model_len:
+            self.trajectory.add_hint(ids)
 
     def _rule_fires(self) -> bool:
         if self.rule is None:

@@ -39,7 +39,7 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
         InputError: the environment has no demonstrator, or the table cannot be used.
     """
     if settings.demonstration_data:
-        return Dialogues(settings, _context(settings.context, model_dir, ChatOptions.from_settings(settings)))
+        return Dialogues(settings, model_dir)
     starter = starter_spec(settings.env, settings.env_options)
     tasks = task_ids(settings.env, "train", settings.env_options)
     options = read_env_options(env_spec(settings.env), settings.env_options)
@@ -70,7 +70,7 @@ def _window_writer(settings: Settings) -> TextEnv | None:
 
 
 class Dialogues(Sequence[Trajectory]):
-    """The dialogues of a table, cached on disk and tokenized when they are used.
+    """The dialogues of ``demonstration_data`` or ``expert_data``, cached on disk and tokenized when they are used.
 
     Traces with a known reward below 1 are excluded, as in `pivot extract`, because only successes are demonstrations.
 
@@ -79,16 +79,17 @@ class Dialogues(Sequence[Trajectory]):
             ``append``.
     """
 
-    def __init__(self, settings: Settings, context: ContextPolicy) -> None:
+    def __init__(self, settings: Settings, model_dir: str, use: str = "demonstration") -> None:
         if settings.context != "append":
             raise InputError(f"context={settings.context}: dialogues of a table are imitated with context=append")
-        self._context, self._length, self._name = context, settings.max_model_len, settings.demonstration_data
-        self._columns = settings.demonstration_columns
-        table = open_table(self._name, self._columns, FIELDS, "demonstration_columns")
+        self._context = _context(settings.context, model_dir, ChatOptions.from_settings(settings))
+        self._length, self._name = settings.max_model_len, getattr(settings, f"{use}_data")
+        self._columns = getattr(settings, f"{use}_columns")
+        table = open_table(self._name, self._columns, FIELDS, f"{use}_columns")
         self._kept = keep(self._name, f"dialogues/1/{table.version()}", self._entries)
         self._count = len(self._kept)
         if not self._count:
-            raise InputError(f"demonstration_data={self._name}: no dialogue in it that worked (a reward of 1, or none)")
+            raise InputError(f"{use}_data={self._name}: no dialogue in it that worked (a reward of 1, or none)")
 
     def __len__(self) -> int:
         return self._count

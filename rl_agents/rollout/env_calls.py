@@ -46,6 +46,7 @@ class EnvReply:
         references: accepted answers, if the environment reports them.
         points: statements that a long answer must contain.
         evidence: the tools' findings so far; None if the environment does not report them.
+        hint: what a teacher reads from now on in addition; None: as before.
         new_dialogue: the observation begins a dialogue, and nothing before it is read again.
         chat: messages and tools at the beginning of a dialogue, after a reset or with ``new_dialogue``; empty for one
             user message.
@@ -65,6 +66,7 @@ class EnvReply:
     references: list[str] = field(default_factory=list)
     points: list[str] = field(default_factory=list)
     evidence: list[str] | None = None
+    hint: str | None = None
     new_dialogue: bool = False
     chat: str = ""
     further: str = ""
@@ -159,6 +161,7 @@ def _answer(observation: Any, info: Any, longest: int, place: str, **outcome: An
         references=_texts(info.get("references", ()), "info['references']"),
         points=_texts(info.get("points", ()), "info['points']"),
         evidence=_texts(info["evidence"], "info['evidence']") if "evidence" in info else None,
+        hint=_text(info["hint"], "info['hint']") if "hint" in info else None,
         new_dialogue=_flag(info.get("new_dialogue", False), "info['new_dialogue']"),
         **outcome,
     )

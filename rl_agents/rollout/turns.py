@@ -35,6 +35,7 @@ class Limits:
         truncation: T3; None in evaluations.
         max_observation_characters: of one observation, whose middle is cut; 0: no limit.
         next_prompt: record what the policy would have read next in a cut episode.
+        hints: record what a teacher reads in addition.
     """
 
     max_turns: int
@@ -46,6 +47,7 @@ class Limits:
     truncation: Truncation | None = None
     max_observation_characters: int = 0
     next_prompt: bool = False
+    hints: bool = False
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Limits:
@@ -59,11 +61,12 @@ class Limits:
             truncation=Truncation.from_settings(settings),
             max_observation_characters=settings.max_observation_characters,
             next_prompt=getattr(settings, "bootstrap_on_truncation", False),
+            hints=bool(settings.teacher or settings.teacher_url),
         )
 
     def for_evaluation(self, temperature: float) -> Limits:
         """Return the limits of an evaluation: another temperature, and no truncation."""
-        return replace(self, temperature=temperature, truncation=None, next_prompt=False)
+        return replace(self, temperature=temperature, truncation=None, next_prompt=False, hints=False)
 
 
 @dataclass(frozen=True, slots=True)

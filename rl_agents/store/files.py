@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from rl_agents.durable import flush
 from rl_agents.errors import InputError
-from rl_agents.store.schema import APPLICATION, VERSION, script
+from rl_agents.store.schema import ADDITION, APPLICATION, VERSION, script
 
 POOL_FILE = "pool.sqlite"
 PRIVATE = 0o600
@@ -68,7 +68,9 @@ def open_writing(path: Path) -> sqlite3.Connection:
         if mode != "wal":
             raise InputError(f"{path}: this file system cannot hold a pool (SQLite's WAL mode); use a local disk")
         connection.execute("PRAGMA synchronous = FULL")
-        if not begun:
+        if begun:
+            connection.execute(ADDITION)
+        else:
             header = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
             connection.executescript(f"BEGIN IMMEDIATE; {script()} {header} COMMIT;")
         return connection

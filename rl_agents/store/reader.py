@@ -24,6 +24,7 @@ from rl_agents.store.records import (
     RewardNote,
     Session,
     SessionStart,
+    TokenLoss,
     trajectory_of,
 )
 from rl_agents.store.schema import ROWS, load_text
@@ -153,6 +154,12 @@ class PoolReader:
 
     def credit(self, session: str) -> list[Credit]:
         return self._all(Credit, "session = ?", session)
+
+    def token_losses(self, session: str, ordinal: int) -> list[TokenLoss]:
+        """Return what each loss component added at a step's tokens, in the order of writing."""
+        if not self.one("SELECT 1 FROM sqlite_schema WHERE name = 'token_losses'"):
+            return []  # written before there were components
+        return self._all(TokenLoss, "session = ? AND ordinal = ?", session, ordinal)
 
     def batches(self) -> list[Batch]:
         """Return the training batches in the order of writing, without those that a resume discarded."""

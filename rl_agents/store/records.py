@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from rl_agents.data.trajectory import Step, Trajectory
 
-SessionKind = Literal["episode", "sample", "gateway", "evaluation"]
+SessionKind = Literal["episode", "sample", "gateway", "evaluation", "expert"]
 #: A fact of an `Event`.
 SETTINGS = "settings"
 
@@ -131,6 +131,18 @@ class Credit:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLoss:
+    """What a loss component added to the loss at each sampled token of a step, when an update first trained on it."""
+
+    iteration: int
+    update: int
+    session: str
+    ordinal: int
+    component: str
+    losses: list[float]
+
+
+@dataclass(frozen=True, slots=True)
 class Exchange:
     """A gateway's call as its client sees it; two rows per call, ``started`` before sampling and ``finished`` after.
 
@@ -199,7 +211,7 @@ class Event:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-Record = Call | Outcome | Session | Batch | Credit | Exchange | SessionStart | RewardNote | Event
+Record = Call | Outcome | Session | Batch | Credit | TokenLoss | Exchange | SessionStart | RewardNote | Event
 
 
 def session_records(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import types
 import typing
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from rl_agents.store.records import (
     RewardNote,
     Session,
     SessionStart,
+    TokenLoss,
 )
 
 #: In the file's header: its application ("rlap") and schema version.
@@ -49,6 +51,7 @@ TABLES: dict[type, Table] = {
     Session: Table("sessions", key=("id",), index=("iteration", "group_id"), clock=True),
     Batch: Table("batches", key=("session", "iteration", "update", "position", "epoch"), epoch=True),
     Credit: Table("credit", key=("session", "ordinal", "iteration", "update", "epoch"), epoch=True),
+    TokenLoss: Table("token_losses", ("session", "ordinal", "component", "iteration", "update", "epoch"), epoch=True),
     Exchange: Table("exchanges", key=("session", "call", "state"), index=("session",)),
     SessionStart: Table("openings", key=("session",), clock=True),
     RewardNote: Table("reward_notes", index=("session",), clock=True),
@@ -70,7 +73,7 @@ CREATE VIEW lease AS SELECT b.session, b.iteration, CASE WHEN EXISTS (SELECT 1 F
   THEN 'trained' ELSE 'leased' END AS state, b.number FROM current_batches b
   WHERE b.number = (SELECT max(c.number) FROM current_batches c WHERE c.session = b.session);
 """
-SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL", str: "TEXT", dict: "TEXT"}
+SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL", str: "TEXT", dict: "TEXT", list: "BLOB"}
 
 
 def script() -> str:
@@ -84,7 +87,8 @@ def _create(kind: type, table: Table) -> str:
     ]
     more = ["epoch INTEGER NOT NULL"] * table.epoch + ["at REAL NOT NULL"] * table.clock
     unique = [f"UNIQUE ({_quoted(table.key)})"] if table.key else []
-    text = f"CREATE TABLE {table.name} ({', '.join(['number INTEGER PRIMARY KEY', *own, *more, *unique])});"
+    cells = ", ".join(["number INTEGER PRIMARY KEY", *own, *more, *unique])
+    text = f"CREATE TABLE IF NOT EXISTS {table.name} ({cells});"
     if table.index:
         text += f"\nCREATE INDEX {table.name}_by_{table.index[0]} ON {table.name} ({_quoted(table.index)});"
     return text
@@ -136,6 +140,7 @@ def store_float(value: float) -> float | str:
 Cell = Callable[[Any], Any]
 STORE: dict[type, Cell] = {int: int, bool: int, float: store_float, str: store_text, dict: store_json}
 LOAD: dict[type, Cell] = {int: int, bool: bool, float: float, str: load_text, dict: lambda c: json.loads(load_text(c))}
+STORE[list], LOAD[list] = lambda v: array("f", v).tobytes(), lambda c: array("f", c).tolist()
 
 
 def _maybe(convert: Cell) -> Cell:
@@ -175,4 +180,6 @@ class Rows:
         return self.kind(*values)
 
 
+#: Adds the table that older stores of this version lack.
+ADDITION = _create(TokenLoss, TABLES[TokenLoss])
 ROWS: dict[type, Rows] = {kind: Rows(kind, table) for kind, table in TABLES.items()}

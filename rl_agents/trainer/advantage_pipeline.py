@@ -19,6 +19,7 @@ from rl_agents.data.step_table import step_spans
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.losses import (
     CORRECTIONS,
+    REF_KL,
     UNITS,
     Correction,
     Unit,
@@ -65,11 +66,15 @@ def assign_credit(
     metrics.update(credit_metrics(own))
     if settings.overlong_filtering:
         metrics.update(filter_overlong(rows, trajectories))
+    if gaps := [row.teacher_gap[row.mask > 0] for row in own if row.teacher_logprobs is not None]:
+        metrics["actor/teacher_kl"] = float(np.concatenate(gaps).mean(dtype=np.float64))
     if settings.old_logprobs == "learner":
         metrics.update(correct_mismatch(own, settings))
         if settings.rollout_correction != "none":
             for row in rows:
                 row.correction = np.ones(len(row), np.float32) if row.again else row.correction
+    for row in own if settings.ref_kl_coef else ():
+        row.components[REF_KL] = row.mask * np.float32(settings.ref_kl_coef)
     return metrics
 
 

@@ -24,6 +24,7 @@ from ray.rllib.utils import force_list
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.base import Memory
+from rl_agents.chat.template import load_tokenizer
 from rl_agents.data.failures import BadTasks
 from rl_agents.data.samples import Row, build_samples
 from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, monitor_specs, stream_seed
@@ -34,6 +35,7 @@ from rl_agents.inference.model_shape import context_limit, model_shape, read_con
 from rl_agents.inference.select import resolve_engine
 from rl_agents.learner.learner_group import AgentLearnerGroup, start_learners
 from rl_agents.learner.rl_modules import module_specs
+from rl_agents.learner.teacher import TeacherServer
 from rl_agents.learner.training_data import AgentTrainingData
 from rl_agents.orchestrator.offline_dataset import Recorded
 from rl_agents.orchestrator.rollout_batch import (
@@ -54,14 +56,17 @@ from rl_agents.reporting.statistics import evaluation_metrics
 from rl_agents.resources import LEARNER_CPUS, node_share, placement, run_bundles, runner_cpus
 from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.branching import BranchSpec, Expansion
+from rl_agents.rollout.demonstrations import Dialogues
 from rl_agents.rollout.env_runner import TextEnvRunner
 from rl_agents.rollout.tree_search.explorer import Explorer, Order, run_iteration
 from rl_agents.trainer import run_inputs
 from rl_agents.trainer.advantage_pipeline import assign_credit
 from rl_agents.trainer.checkpoint import STATE, Counters, load_run, restore_run, save_run, write_atomically
+from rl_agents.trainer.expert_data import ExpertData
 from rl_agents.trainer.ray_init import join_session, quiet_libraries
 from rl_agents.trainer.resolve import check_context, resolve
 from rl_agents.trainer.run_store import RunPool
+from rl_agents.trainer.teacher_checks import check_local
 from rl_agents.trainer.warm_start import ensure_model
 
 #: Extra episodes of the plain policy per iteration of a search.
@@ -155,6 +160,7 @@ class AgentConfig(AlgorithmConfig):
         config = self.copy(copy_frozen=False)
         config.agent = resolve(self.agent)
         config.model_dir = self.model_dir or str(ensure_model(config.agent, AgentAlgorithm.from_settings))
+        check_local(config.agent, config.model_dir)
         if resolve_engine(config.agent.engine)[0] == "vllm":  # which would report it late
             check_context(config.agent, context_limit(read_config(config.model_dir)))
         config.apply_settings()
@@ -297,6 +303,11 @@ class AgentAlgorithm(Algorithm):
         self.engine_description = settings.engine_choice or asked
         self.train_tasks = task_ids(settings.env, settings.only_split or "train", settings.env_options)
         self.recorded = open_recorded(self.config)
+        if settings.teacher_url:
+            TeacherServer(settings).check(load_tokenizer(self.config.model_dir))
+        self.experts = None
+        if settings.expert_data:
+            self.experts = ExpertData(settings, Dialogues(settings, self.config.model_dir, "expert"))
         self.buffer = make_buffer(
             self.config, self.train_tasks, self.recorded, self._started_workers, lambda: self.learner_group
         )
@@ -552,7 +563,9 @@ class AgentAlgorithm(Algorithm):
         if not any(row.mask.any() for row in own):
             return metrics | skipped
         rng = np.random.default_rng(stream_seed(settings.seed, MINIBATCHES, self.iteration, *update))
-        data = AgentTrainingData.build(rows, settings, rng, fold=self.explorer is not None)
+        shown = self.experts.draw(self.iteration, *update) if self.experts else ()
+        expert_rows = self.experts.rows(shown, self.iteration, len(everything)) if self.experts else []
+        data = AgentTrainingData.build([*rows, *expert_rows], settings, rng, fold=self.explorer is not None)
         if not data.minibatches:  # siblings that all agree
             return metrics | skipped
         data.set_progress(self.iteration, settings.iterations, several=self.explorer is not None)
@@ -561,10 +574,16 @@ class AgentAlgorithm(Algorithm):
         self.learning = True
         metrics.update(success_replay_metrics(rows, everything, self.policy_version))
         sessions = self._sessions(trajectories, *update)
-        self._keep_batch(rows, everything, [*sessions, *(kept.session for kept in again)], *update)
+        names = [*sessions, *(kept.session for kept in again)]
+        self._keep_batch(rows, everything, names, *update)
+        if self.pool is not None:
+            names += self.pool.add_experts(self.iteration, shown, *update)
         if self.memory is not None:
             self.memory.keep(self.iteration, sessions)
+        data.by_token = self.pool is not None and any([settings.expert_data, settings.teacher, settings.teacher_url])
         metrics.update(self.learner_group.learn(data, train_policy=warm))
+        if self.pool is not None:
+            self.pool.add_token_losses(self.iteration, self.learner_group.token_losses, names, *update)
         self.policy_version += 1
         return metrics | {"timing_s/learn": time.perf_counter() - started, **data.size(rows, settings.epochs)}
 
@@ -634,6 +653,8 @@ class AgentAlgorithm(Algorithm):
         found = {run_inputs.TRAIN: run_inputs.of_items(items), run_inputs.BASE: base}
         if settings.eval_episodes:
             found[run_inputs.TEST] = run_inputs.of_items(task_ids(settings.env, "test", settings.env_options))
+        if self.experts is not None:
+            found[run_inputs.EXPERT] = run_inputs.of_items(self.experts.dialogues.sources())
         return found
 
     def restore_run_checkpoint(self, folder: Path) -> None:

@@ -51,6 +51,7 @@ from rl_agents.rollout.truncation import check_rule, make_embedder, progress_win
 from rl_agents.store.files import pool_file
 from rl_agents.trainer.engine_choice import settle_dtype, settle_engine
 from rl_agents.trainer.lengths import KEYS, fill_lengths
+from rl_agents.trainer.teacher_checks import check_teacher
 from rl_agents.trainer.unused_keys import apply_defaults, refuse_idle, stale_correction
 
 #: Age in versions up to which truncated importance weights were as good as the others (`benchmarks.experiments`).
@@ -236,6 +237,7 @@ def check_recipe(settings: Settings, recipe: AlgorithmSpec) -> None:
             f"group_size={settings.group_size}: {recipe.name} compares rollouts of one task, so it needs at least 2"
         )
     _check_contradictions(settings, recipe)
+    check_teacher(settings, recipe)
 
 
 def _check_demonstrator(settings: Settings) -> None:

@@ -10,7 +10,7 @@ from rl_agents.config import Settings
 from rl_agents.errors import InputError
 from rl_agents.reporting.run_folder import restored_settings
 
-TRAIN, TEST, BASE = "training tasks", "test tasks", "base model"
+TRAIN, TEST, BASE, EXPERT = "training tasks", "test tasks", "base model", "expert dialogues"
 #: Bytes of a weight file that are read, from its middle.
 SAMPLE = 1 << 20
 

@@ -29,6 +29,7 @@ from rl_agents.config.sections import EngineKeys, ReportKeys
 from rl_agents.data.samples import Row
 from rl_agents.data.step_table import step_spans
 from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.learner.training_data import TokenLosses
 from rl_agents.orchestrator.env_runner_handles import SetRecorder
 from rl_agents.store.actor import UNREACHABLE_S, RemotePool, start_pool_actor
 from rl_agents.store.files import PREDECESSOR_S
@@ -40,9 +41,11 @@ from rl_agents.store.records import (
     Credit,
     Event,
     SessionKind,
+    TokenLoss,
     call_record,
     outcome_record,
     session_record,
+    session_records,
 )
 from rl_agents.store.schema import load_text
 from rl_agents.store.trajectory_store import PoolError, PoolWriter
@@ -129,6 +132,14 @@ class RunPool:
         if self.actor is not None:
             self._unconfirmed += [step for trajectory in trajectories for step in trajectory.steps]
 
+    def add_experts(self, iteration: int, dialogues: Sequence[Trajectory], update: int = 0) -> list[str]:
+        """Write the demonstrated dialogues of an update; return the names of their sessions."""
+        names = [f"i{iteration + 1}.u{update}.e{number}.r{self.resumes}" for number in range(len(dialogues))]
+        where: Any = {"kind": "expert", "iteration": iteration, "env": self._settings.env}
+        for name, dialogue in zip(names, dialogues, strict=True):
+            self._writer.add(*session_records(dialogue, name, **where))
+        return names
+
     def add_calls(self, trajectories: Sequence[Trajectory]) -> None:
         """Write the calls of episodes that were run ahead, those that an env runner may not have written."""
         self._writer.add(*(call_record(step, step.call) for t in trajectories for step in t.steps if step.call))
@@ -152,6 +163,12 @@ class RunPool:
     def add_batch(self, iteration: int, rows: Sequence[Row], names: Sequence[str], update: int | None = None) -> None:
         """Write `batch_records` of an update, the ``update``-th of an iteration of a search."""
         self._writer.add(*batch_records(iteration, update or 0, rows, names))
+
+    def add_token_losses(self, iteration: int, losses: TokenLosses, names: Sequence[str], update: int = 0) -> None:
+        """Write what each loss component added at the tokens of an update; ``names`` are as in `batch_records`."""
+        for (trajectory, step), parts in losses.items():
+            places = (iteration, update, names[trajectory], step)
+            self._writer.add(*(TokenLoss(*places, *part) for part in parts.items() if names[trajectory]))
 
     def checkpoint(self, iteration: int) -> None:
         """A checkpoint of ``iteration`` completed ones is complete; return when the pool is on disk as well."""

@@ -8,7 +8,7 @@ from typing import Any, cast
 from rl_agents.algorithms import ALGORITHMS, KEYS, AlgorithmSpec, Settings, readers
 from rl_agents.algorithms.steppo import RatioLevelKeys
 from rl_agents.config.options import keys_of, spoken, unmet
-from rl_agents.config.sections import AsyncKeys, RewardKeys, TruncationKeys
+from rl_agents.config.sections import AsyncKeys, ExpertKeys, RewardKeys, TeacherKeys, TruncationKeys
 from rl_agents.config.settings import EVALUATION_KEYS
 from rl_agents.errors import InputError
 
@@ -18,7 +18,7 @@ PLAYING = {
     "demonstrations", "save_pool", "collapse_monitor", "success_replay", "success_replay_weight",
 }  # fmt: skip
 #: Keys without effect on sft.
-SAMPLING = {*keys_of(AsyncKeys), "collapse_monitor"}
+SAMPLING = {*keys_of(AsyncKeys), *keys_of(ExpertKeys), *keys_of(TeacherKeys), "collapse_monitor"}
 
 
 def apply_defaults(settings: Settings, recipe: AlgorithmSpec) -> None:

@@ -16,7 +16,7 @@ from rl_agents.viewer.step_values import Worth, worth_of
 PAGE, READ = 60, 20
 #: Seconds after which a page returns with the groups found so far.
 PATIENCE_S = 0.25
-KINDS = ("episode", "sample", "gateway", "evaluation")
+KINDS = ("episode", "sample", "gateway", "evaluation", "expert")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ def tokens(params: Params) -> dict[str, Any]:
             raise ApiError(404, f"no step {ordinal + 1}: there are {len(outcomes)}", "unknown_step", "ordinal")
         call = _call(reader, outcomes[ordinal].call)
         worth = worth_of(reader, [stored.session.id]).get(stored.session.id, {}).get(ordinal)
+        losses = {found.component: found.losses[:RESPONSE] for found in reader.token_losses(stored.session.id, ordinal)}
         if worth is None and stored.session.kind == "episode":  # a step of a search is trained on with its siblings
             sample, _ = samples_of(reader, stored.session.seed).get(str(call.id), ("", 0.0))
             worth = worth_of(reader, [sample]).get(sample, {}).get(0)
@@ -48,7 +49,7 @@ def tokens(params: Params) -> dict[str, Any]:
                      "left_out": len(call.response_ids) - len(response)},
         "logprobs": [round(value, 5) for value in call.logprobs[:RESPONSE]],
         "versions": _versions(call)[:RESPONSE], "version": call.policy_version, "finish": call.finish_reason,
-        "advantage": worth.advantage if worth else None, "value": worth.value if worth else None,
+        "losses": losses, "advantage": worth.advantage if worth else None, "value": worth.value if worth else None,
         "temperature": run.settings().get("temperature"),
     }  # fmt: skip
 

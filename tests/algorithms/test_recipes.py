@@ -13,7 +13,7 @@ from rl_agents.trainer.unused_keys import idle_of
 ROOT = Path(__file__).parents[2]
 NAMES = [
     "sft", "ppo", "reinforce++", "reinforce++-baseline", "rloo", "grpo", "dr-grpo", "dapo", "gspo", "cispo", "gigpo",
-    "hgpo", "steppo", "3spo", "vspo", "pivotrl", "chain-gae",
+    "hgpo", "steppo", "3spo", "vspo", "pivotrl", "chain-gae", "distill",
 ]  # fmt: skip
 #: Pages of docs/algorithms that several methods share.
 PAGES = {
@@ -22,7 +22,9 @@ PAGES = {
 }
 #: Keys that some algorithms read and others do not.
 ALGORITHM_KEYS = {key for recipe in ALGORITHMS.values() for key in recipe.reads}
-LEARNING = [name for name in NAMES if name != "sft"]
+LEARNING = [name for name in NAMES if name not in ("sft", "distill")]
+#: Keys that a run of an algorithm needs.
+NEEDS = {"distill": {"teacher": "policy"}}
 
 
 def test_all_are_registered_in_the_order_of_listings() -> None:
@@ -33,7 +35,7 @@ def test_all_are_registered_in_the_order_of_listings() -> None:
 def test_a_recipe_has_effect_on_its_own_defaults(name: str) -> None:
     recipe = ALGORITHMS[name]
     assert not idle_of({"algo": name, **recipe.defaults})
-    resolved = resolve(Settings.from_dict({"algo": name}))
+    resolved = resolve(Settings.from_dict({"algo": name, **NEEDS.get(name, {})}))
     assert all(getattr(resolved, key) == value for key, value in recipe.defaults.items())
 
 

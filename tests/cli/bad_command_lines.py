@@ -30,6 +30,8 @@ eval --model= --local => --model '': the value is empty; is a shell variable uns
 --algo 3spo --env guess_numbers --set search_steps=9 truncation=t3 => truncation=t3 does not work with algo 3spo: it
 --set stream=true async_level=1 => stream with async_level=1: the two are mutually exclusive
 --set stream=true num_env_runners=0 => stream needs num_env_runners of 1 or more
+--algo sft --set expert_data=x => key 'expert_data' has no effect with algo sft: it trains on demonstrations
+--set ce_coef=1 => key 'ce_coef' has no effect without expert_data
 --algo sft --set async_level=1 => key 'async_level' has no effect with algo sft: it trains on demonstrations
 --algo 3spo --env guess_numbers --set search_steps=9 async_level=2 => async_level=2: 3spo chooses states by
 --set env.prompt=chatty => env.prompt='chatty': valid: paper, compact

@@ -46,7 +46,12 @@ REASONS = {
         ["advantage_std", "dual_clip", "kl_estimator", "kl_in_reward_coef", "bootstrap_on_truncation"], REFERENCE,
     ),
     **dict.fromkeys(["pool", "pool_min_return"], "which sessions there are depends on the user"),
-    "demonstration_columns": "which dialogues there are depends on the user",
+    **dict.fromkeys(
+        ["demonstration_columns", "expert_data", "expert_columns", "expert_dialogues", "ce_coef", "ce_decay"],
+        "which dialogues there are depends on the user",
+    ),
+    **dict.fromkeys(["teacher_url", "teacher_model", "teacher_key_env"], "where a teacher's server is varies"),
+    "ref_kl_coef": "a KL from a teacher beside another method's loss is a user's choice",
     "max_observation_characters": "for environments whose answers are long, and contexts that hold more or less",
     "weight_switch": "how long responses run depends on the task",
     **dict.fromkeys(["tool_parser", "reasoning_parser"], "found from the model's chat template"),
@@ -72,4 +77,4 @@ def test_every_key_is_in_use_or_has_a_reason() -> None:
 
 def test_the_number_of_keys_is_known() -> None:
     """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
-    assert len(KEYS) == 167
+    assert len(KEYS) == 178

@@ -191,7 +191,7 @@ def _token_losses(recipe: Any, row: Row, settings: Any, rng: np.random.Generator
     return loss[0].numpy()[row.mask > 0]
 
 
-FIXED = [name for name, recipe in ALGORITHMS.items() if recipe.credit is not None]
+FIXED = [name for name, recipe in ALGORITHMS.items() if recipe.credit is not None and not recipe.teacher]
 
 
 def record(names: Sequence[str]) -> None:

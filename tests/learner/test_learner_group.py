@@ -94,6 +94,13 @@ def prepared_rows(settings: Settings, families: bool = False) -> list[Row]:
             row.correction = row.mask * np.linspace(0.5, 1.5, len(row), dtype=np.float32)
     if settings.rollout_correction != "none":
         rows[3].mask = rows[3].mask * 0
+    for row in rows if settings.ref_kl_coef else ():
+        row.components["ref_kl"] = row.mask * np.float32(settings.ref_kl_coef)
+        row.hints = {0: (1, [7, 8])} if row.trajectory % 3 else {}
+    for row in rows[::4] if settings.expert_data else ():
+        row.expert, row.components, row.mask = True, {"ce": row.mask * np.float32(0.3)}, row.mask * 0
+        for name in ("advantages", "values", "value_mask", "returns", "reference_logprobs", "correction"):
+            setattr(row, name, None)
     return rows
 
 
@@ -140,6 +147,7 @@ class Learners:
 
     def __init__(self, model_dir: str, num_learners: int, sharding: str = "none", prefixes: bool = True) -> None:
         keys = {"num_learners": num_learners, "learner_sharding": sharding, "prefix_sharing": prefixes}
+        keys |= {"teacher": str(model_dir)}
         self.group, _ = build_group(model_dir, grad_clip=0.5, **keys)
         self.start = copy.deepcopy(self.group.full_state())  # a local group's state shares memory with its weights
 
@@ -195,6 +203,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "steppo, token arms": {"algo": "steppo", "steppo_credit": "token_gae", "ratio_level": "token"},
     "with rejected tokens": CORRECTED,
     "ppo with rejected tokens": {**CORRECTED, "algo": "ppo"},
+    "ppo with experts and a teacher": {
+        "algo": "ppo",
+        "expert_data": "table",
+        "teacher": "hinted",
+        "teacher_kl": "full",
+        "ref_kl_coef": 0.2,
+    },
 }
 
 

@@ -54,11 +54,11 @@ SIBLINGS = [sibling(0, 7, 1.0), sibling(1, 8, -0.5), sibling(2, 7, 1.0), sibling
 
 
 def test_folding_keeps_the_weighted_sums() -> None:
-    weights = [row.mask * np.float32(0.2) for row in SIBLINGS]
+    weights = {"rl": [row.mask * np.float32(0.2) for row in SIBLINGS]}
     chosen, summed = folded(SIBLINGS, range(5), weights, keep_silent=False)
     assert chosen == [0, 1, 4], "equal siblings are one row, silent ones none, other groups apart"
-    before = sum(float((w * row.advantages).sum()) for w, row in zip(weights, SIBLINGS, strict=True))
-    after = sum(float((w * SIBLINGS[i].advantages).sum()) for i, w in zip(chosen, summed, strict=True))
+    before = sum(float((w * row.advantages).sum()) for w, row in zip(weights["rl"], SIBLINGS, strict=True))
+    after = sum(float((w * SIBLINGS[i].advantages).sum()) for i, w in zip(chosen, summed["rl"], strict=True))
     assert after == pytest.approx(before)
     assert folded(SIBLINGS, range(5), weights, keep_silent=True)[0] == [0, 1, 3, 4]
 
@@ -69,7 +69,7 @@ def test_folded_schedule_holds_only_rows_that_teach() -> None:
     assert [row.trajectory for row in data.rows] == [0, 1, 4]
     (minibatch,) = data.minibatches
     assert minibatch.rows == [0, 1, 2]
-    assert [float(w.sum()) for w in minibatch.weights] == pytest.approx([0.4, 0.2, 0.2])
+    assert [float(w.sum()) for w in minibatch.weights["rl"]] == pytest.approx([0.4, 0.2, 0.2])
     silent = AgentTrainingData.build([SIBLINGS[3]], settings, np.random.default_rng(0), fold=True)
     assert not silent.minibatches
 

@@ -25,6 +25,7 @@ from rl_agents.store.records import (
     RewardNote,
     Session,
     SessionStart,
+    TokenLoss,
     session_records,
 )
 from rl_agents.store.trajectory_store import PoolWriter
@@ -210,3 +211,21 @@ def test_calls_of_later_weights(tmp_path):
         assert [call.policy_version for call in reader.calls(None, "policy_version >= ?", 1)] == [1, 1]
         assert list(reader.calls([5, 6])) == []
         assert isinstance(reader._calls, Calls)
+
+
+def test_losses_by_token_are_read_back_and_an_older_store_gets_their_table(tmp_path: Path) -> None:
+    path, losses = tmp_path / "pool.sqlite", [float32(0.1), -2.5, 0.0]
+    with PoolWriter(path) as writer:
+        writer.add(TokenLoss(3, 0, "s", 1, "rl", losses)).result()
+    with PoolReader(path) as reader:
+        assert reader.token_losses("s", 1) == [TokenLoss(3, 0, "s", 1, "rl", losses)] and not reader.token_losses(
+            "s", 0
+        )
+    with sqlite3.connect(path) as old:
+        old.execute("DROP TABLE token_losses")
+    with PoolReader(path) as reader:
+        assert not reader.token_losses("s", 1)
+    with PoolWriter(path) as writer:
+        writer.add(TokenLoss(3, 0, "s", 1, "ce", losses)).result()
+    with PoolReader(path) as reader:
+        assert [found.component for found in reader.token_losses("s", 1)] == ["ce"]

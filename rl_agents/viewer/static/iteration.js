@@ -46,7 +46,7 @@
       ),
     );
   }
-  const NAMES = { episode: "episode", sample: "sibling", gateway: "gateway session", evaluation: "evaluation" };
+  const NAMES = { episode: "episode", sample: "sibling", gateway: "gateway session", evaluation: "evaluation", expert: "expert dialogue" };
   V.kindName = (kind, count = 2) => `${NAMES[kind] || kind}${count === 1 ? "" : "s"}`;
 
   function extremes(run, steps) {

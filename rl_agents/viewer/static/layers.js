@@ -52,6 +52,16 @@
         about: "the mean of the step, which all of its tokens share here",
         ...advantage(data.advantage),
       };
+    for (const [name, values] of Object.entries(data.losses)) {
+      const limit = V.largest(values) || 1;
+      found[`loss ${name}`] = {
+        title: `loss: ${name}`,
+        about: "what this component added to the update\u2019s loss here: its weight times its loss",
+        color: (i) => V.diverging(-values[i], limit),
+        legend: () => [-1, -0.5, 0, 0.5, 1].map((s) => [V.diverging(-s * limit, limit), (s * limit).toExponential(1)]),
+        tell: (i) => values[i].toExponential(3),
+      };
+    }
     found.version = { title: "policy version", about: "the weights that sampled it", ...versions(data) };
     return found;
   };

@@ -1,0 +1,191 @@
+"""The KL to a teacher over the vocabulary, in every layout; a server's log-probabilities; and whole runs."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from judge_server import vllm_judge
+from test_learner_group import build_group, family_rows, largest_difference, random_rows
+from test_networks import needs_peft
+from test_whole_step import clipped_gradients, differences, distributions
+from trained import train
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+
+from rl_agents.config import Settings
+from rl_agents.data.samples import Row, teacher_rows
+from rl_agents.errors import InputError
+from rl_agents.learner.teacher import TeacherServer
+from rl_agents.learner.training_data import AgentTrainingData
+from rl_agents.losses import full_kl
+from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
+
+KEYS: dict[str, Any] = {"algo": "distill", "kl_coef": 0.0, "minibatches": 1, "grad_clip": 0.5, "temperature": 0.7}
+FULL: dict[str, Any] = {**KEYS, "teacher_kl": "full", "ref_kl_coef": 0.5}
+
+
+def test_the_divergence_by_hand() -> None:
+    """p = (3/4, 1/4), q = (1/2, 1/2): 3/4·ln(3/2) + 1/4·ln(1/2) = 0.13081."""
+    p, q = torch.tensor([[0.75, 0.25]]).log().requires_grad_(), torch.tensor([[0.5, 0.5]]).log()
+    assert full_kl(p, q).item() == pytest.approx(0.130812, abs=1e-6)
+    assert full_kl(q, q).item() == 0.0
+
+
+@pytest.fixture(scope="module")
+def teacher_dir(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model with other weights."""
+    folder, model = tmp_path_factory.mktemp("teacher"), AutoModelForCausalLM.from_pretrained(tiny_model_dir)
+    noise = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=noise))
+    model.save_pretrained(folder)
+    return folder
+
+
+def taught(rows: list[Row]) -> list[Row]:
+    """Half of the rows have a hint before their first step."""
+    for row in rows:
+        row.components["ref_kl"], row.advantages = row.mask * np.float32(0.5), row.mask * 0
+        row.hints = {0: (1, [7, 8, 9])} if row.trajectory % 2 else {}
+    return rows
+
+
+def test_the_gradient_of_the_whole_divergence(tiny_model_dir: Path, teacher_dir: Path) -> None:
+    group, settings = build_group(str(tiny_model_dir), **FULL, teacher=str(teacher_dir))
+    plain, teacher = (AutoModelForCausalLM.from_pretrained(place).eval() for place in (tiny_model_dir, teacher_dir))
+    rows, loss, count = taught(random_rows(6, 60)), torch.zeros((), dtype=torch.float64), 0
+    for row in rows:
+        mine = distributions(plain, row, 0.7)[np.flatnonzero(row.mask) - 1]
+        read = teacher_rows(row)
+        with torch.no_grad():
+            theirs = torch.cat([distributions(teacher, part, 0.7)[np.flatnonzero(part.mask) - 1] for part in read])
+        loss, count = loss + (mine.exp() * (mine - theirs)).sum(), count + len(mine)
+    loss = 0.5 * loss / count
+    expected, _ = clipped_gradients(plain, loss)
+    metrics = group.learn(AgentTrainingData.build(rows, settings, np.random.default_rng(0)))
+    moments = group.full_state()["optimizer"]["moments"]
+    assert max(differences(moments, "default_policy", {f"lm.{name}": g for name, g in expected.items()})) < 1e-4
+    assert metrics["actor/ref_kl_loss"] == pytest.approx(float(loss.detach()), rel=1e-4)
+    assert metrics["actor/ref_kl"] == pytest.approx(2 * float(loss.detach()), rel=1e-4)
+
+
+LAYOUTS: list[dict[str, Any]] = [{"tokens_per_microbatch": 150}, {"sequence_packing": True}, {"prefix_sharing": True}]
+
+
+@pytest.mark.parametrize("lora", [0, pytest.param(2, marks=needs_peft)])
+@pytest.mark.parametrize("keys", LAYOUTS, ids=str)
+@pytest.mark.parametrize("name", ["teacher", "policy"])
+def test_layouts_and_pieces_change_no_update(
+    tiny_model_dir: Path, teacher_dir: Path, name: str, keys: dict[str, Any], lora: int
+) -> None:
+    found = []
+    for more, piece in (({}, None), (keys, 7)):
+        teacher = str(teacher_dir) if name == "teacher" else name
+        group, settings = build_group(str(tiny_model_dir), **FULL, **more, teacher=teacher, lora_rank=lora)
+        group._learner.policy.piece = piece
+        group.learn(AgentTrainingData.build(taught(family_rows()), settings, np.random.default_rng(0)))
+        moments = group.full_state()["optimizer"]["moments"]
+        found.append({name: t for name, t in moments.items() if name.endswith("exp_avg")})
+    assert largest_difference(*found) < 2e-5
+
+
+@pytest.fixture(scope="module")
+def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    folder = tmp_path_factory.mktemp("vllm")
+    with vllm_judge("yes", folder) as url:
+        yield url, folder / "model"
+
+
+def server(url: str) -> TeacherServer:
+    return TeacherServer(Settings.from_dict({"teacher_url": url, "teacher_model": "judge"}))
+
+
+def test_a_real_vllm_server_scores_as_the_model_does(vllm: tuple[str, Path], tiny_model_dir: Path) -> None:
+    url, folder = vllm
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
+    server(url).check(tokenizer)
+    rows = [row for row in random_rows(3, 4)]
+    for row, found in zip(rows, server(url).score(rows), strict=True):
+        table = distributions(model, row, 1.0)
+        expected = table[torch.arange(len(row) - 1), torch.from_numpy(row.input_ids[1:]).long()].detach().numpy()
+        assert found[1:] == pytest.approx(expected, abs=1e-4) and len(found) == len(row)
+    tokenizer._tokenizer.add_tokens(["ye"])
+    other = PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, unk_token="<unk>")
+    with pytest.raises(InputError, match=f"teacher_url={url}: another tokenizer than the policy's: id 2 where"):
+        server(url).check(other)
+
+
+class Plain(BaseHTTPRequestHandler):
+    """A completions API without log-probabilities of prompts."""
+
+    def do_POST(self) -> None:
+        reply = json.dumps({"choices": [{"text": "x", "index": 0}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+def test_a_server_without_prompt_logprobs_is_refused_before_anything_starts(beginner_model_dir: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Plain) as plain:
+        threading.Thread(target=plain.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{plain.server_port}/v1"
+        keys = {"algo": "distill", "teacher_url": url, "teacher_model": "t", "model": str(beginner_model_dir)}
+        with pytest.raises(InputError, match=f"teacher_url={url}: no log-probabilities of the prompt in its reply"):
+            AgentConfig().environment("guess_numbers").training(**keys).local().build_algo()
+        plain.shutdown()
+
+
+@pytest.fixture(scope="module")
+def student_dir(beginner_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The beginner with noise."""
+    folder, model = tmp_path_factory.mktemp("student"), AutoModelForCausalLM.from_pretrained(beginner_model_dir)
+    noise = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=noise))
+    model.save_pretrained(folder)
+    for file in beginner_model_dir.iterdir():
+        if not (folder / file.name).exists():
+            (folder / file.name).write_bytes(file.read_bytes())
+    return folder
+
+
+def build(student: Path, **keys: Any) -> AgentAlgorithm:
+    given = {"model": str(student), "tasks_per_iteration": 48, "lr": 6e-4, "iterations": 5, **keys}
+    return AgentConfig().environment("guess_numbers").training(**given).local().build_algo()
+
+
+@pytest.mark.parametrize(
+    ("keys", "tag"),
+    [
+        ({"algo": "distill"}, "actor/teacher_kl"),
+        ({"algo": "distill", "teacher_kl": "full"}, "actor/ref_kl"),
+        ({"algo": "grpo", "ref_kl_coef": 1.0, "group_size": 2}, "actor/ref_kl"),
+    ],
+    ids=str,
+)
+def test_the_student_approaches_the_teacher(
+    beginner_model_dir: Path, student_dir: Path, keys: dict[str, Any], tag: str
+) -> None:
+    algo = build(student_dir, **keys, teacher=str(beginner_model_dir))
+    found = [metrics[tag] for metrics in train(algo, 5)]
+    algo.stop()
+    assert found[0] > 0.15 and min(found[2:]) < 0.8 * found[0], found
+
+
+def test_a_policy_cannot_teach_itself_without_hints(beginner_model_dir: Path) -> None:
+    algo = build(beginner_model_dir, algo="distill", teacher="policy")
+    with pytest.raises(InputError, match=r"teacher=policy: no episode of env=guess_numbers has info\['hint'\]"):
+        algo.train()
+    algo.stop()
