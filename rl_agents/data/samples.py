@@ -79,13 +79,13 @@ class Row:
     def teacher_gap(self) -> FloatArray:
         """lp - lp_T of the policy that sampled, whose mean is an estimate of the KL from the teacher."""
         assert self.teacher_logprobs is not None, "the teacher scores rows before"
-        gap: FloatArray = (self.logprobs if self.old_logprobs is None else self.old_logprobs) - self.teacher_logprobs
-        return gap
+        return (self.logprobs if self.old_logprobs is None else self.old_logprobs) - self.teacher_logprobs
 
     @property
     def scored(self) -> FloatArray:
         """1 where some component has a weight: the tokens that the policy scores."""
-        return np.any([self.mask, *self.components.values()], axis=0).astype(np.float32)
+        scored: FloatArray = np.any([self.mask, *self.components.values()], axis=0).astype(np.float32)
+        return scored
 
 
 def teacher_rows(row: Row) -> list[Row]:

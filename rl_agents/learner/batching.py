@@ -61,7 +61,6 @@ def packed_batches(rows: Sequence[Row], max_tokens: int) -> Iterator[list[int]]:
     yield from batches
 
 
-#: Fields of a row with a number per token.
 PER_TOKEN = [f.name for f in dataclasses.fields(Row) if str(f.type).startswith(("FloatArray", "IntArray"))]
 
 

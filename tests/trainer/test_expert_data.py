@@ -92,3 +92,14 @@ def test_a_missing_table_is_one_line_before_anything_starts(
     assert main(["--env", "guess_numbers", "--local", "--output", str(tmp_path / "run"), *keys]) == 2
     error = capfd.readouterr().err
     assert "missing.jsonl" in error and "Traceback" not in error
+
+
+def test_every_update_of_a_search_imitates_other_dialogues(beginner_model_dir: Path, dialogues: Path) -> None:
+    algo = build(beginner_model_dir, dialogues, algo="3spo", search_steps=64, expert_dialogues=2)
+    (metrics,) = train(algo)
+    experts = algo.experts
+    algo.stop()
+    assert metrics["search/optimizer_steps"] > 0 and metrics["actor/ce_loss"] > 0
+    assert experts is not None
+    drawn = [[dialogue.task_id for dialogue in experts.draw(0, update)] for update in range(4)]
+    assert len({*map(tuple, drawn)}) > 1 and drawn == [[d.task_id for d in experts.draw(0, u)] for u in range(4)]
