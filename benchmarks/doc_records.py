@@ -77,6 +77,11 @@ def default_run() -> str:
     return joined(*figures, f"{gap:.1e}".replace("e-0", "e-"))
 
 
+def first_run() -> str:
+    grpo = load("default_job")["table"]["grpo"]
+    return joined(text(grpo["start"]), text(grpo["end"]))
+
+
 def t3_window() -> str:
     gain = fmean(fmean(ends("t3", T3.format(method))) - fmean(ends("t3", method)) for method in METHODS)
     return joined(f"{gain:.2f}", percent(saved("t3", T3)))
@@ -393,6 +398,8 @@ def accuracy() -> str:
 
 
 RECORDS: Mapping[str, Record] = {
+    # README.md
+    "first run": first_run,
     # benchmarks.md
     "default run": default_run,
     "dapo": lambda: f"{tokens('vspo', 'dapo') / tokens('vspo', 'grpo'):.1f}",
