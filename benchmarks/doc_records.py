@@ -16,6 +16,7 @@ from benchmarks.exact_worlds.__main__ import table as worlds_table
 from benchmarks.grid import mean_text, text
 from benchmarks.report import load
 from benchmarks.scale_simulation import table as scale_table
+from benchmarks.searched_step import SEARCHES
 from rl_agents.reporting.statistics import Interval, student_interval
 
 Record = Callable[[], str]
@@ -258,15 +259,13 @@ def raw_vllm() -> str:
 
 
 def searched() -> str:
-    """CPU seconds of a step of 3spo and GRPO, their ratio, the same with more tasks, and shares of the wall time."""
-    found, wide = load("searched_step")["summary"], "3spo, 40 tasks"
-    cost = {name: found[f"{name}: CPU-s a step"]["median"] for name in ("3spo", "grpo", wide)}
-    ratio = {name: 1 / found[f"grpo over {name}"]["median"] for name in ("3spo", wide)}
+    """CPU seconds of a step of 3spo and GRPO; ratios by step and by trained token, with one and with three ticks an
+    update; shares of the wall time."""
+    found = load("searched_step")["summary"]
+    costs = (found[f"{name}: CPU-s a step"]["median"] for name in ("3spo", "grpo"))
+    ratios = (1 / found[f"grpo over {name}{unit}"]["median"] for name in SEARCHES for unit in ("", ", a trained token"))
     shares = (f"{100 * found[f'3spo: {part}']['median']:.0f}%" for part in ("learning", "sampling", "watching"))
-    return joined(
-        f"{cost['3spo']:.2f}", f"{cost['grpo']:.2f}", f"{ratio['3spo']:.1f}", f"{cost[wide]:.2f}", f"{ratio[wide]:.1f}",
-        *shares,
-    )  # fmt: skip
+    return joined(*(f"{cost:.2f}" for cost in costs), *(f"{ratio:.1f}" for ratio in ratios), *shares)
 
 
 def shared_rows() -> str:

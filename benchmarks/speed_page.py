@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import RESULTS, drawn, load, markdown
+from benchmarks.searched_step import SEARCHES
 from benchmarks.vs_trl.__main__ import table as trl_table
 
 Data = Mapping[str, Any]
@@ -41,6 +42,7 @@ SHOWN = (
     ("rollouts, SmolLM2-135M, `context=append`", "raw vLLM, turn by turn"),
     ("update, 2 M: 3SPO siblings, prompt 200", "`prefix_sharing=false`"),
     ("an environment step of 3SPO, SmolLM2-135M", "one of GRPO"),
+    ("a trained token of 3SPO, SmolLM2-135M", "one of GRPO"),
 )
 SIDES = {
     "local": ("in one process, torch engine", "3"),
@@ -153,10 +155,11 @@ def learner(what: str, data: Data) -> Line:
 
 
 def searched_step(data: Data) -> Iterator[Line]:
-    """CPU time of a step of GRPO, relative to one of 3spo."""
-    for name, arm in (("", ""), (", 40 tasks at once", ", 40 tasks")):
-        ratio = data["summary"][f"grpo over 3spo{arm}"]
-        yield Line(f"an environment step of 3SPO, SmolLM2-135M{name}", "one of GRPO", ratio, "0.67")
+    """CPU time of a step and of a trained token of GRPO, relative to those of 3spo."""
+    for arm in SEARCHES:
+        what = f"3SPO, SmolLM2-135M{arm.removeprefix('3spo')}"
+        for unit, key in (("an environment step", ""), ("a trained token", ", a trained token")):
+            yield Line(f"{unit} of {what}", "one of GRPO", data["summary"][f"grpo over {arm}{key}"], "0.67")
 
 
 def engines(data: Data) -> Iterator[Line]:
