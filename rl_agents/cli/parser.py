@@ -129,6 +129,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "play": ("rl_agents.cli.play", "run episodes in an environment with a scripted, random or human policy"),
     "view": ("rl_agents.cli.view", "browse runs in a web page: curves, episodes, tokens, search trees, advantages"),
     "pool": ("rl_agents.cli.pool", "list, read and export a run's trajectories"),
+    "rescore": ("rl_agents.cli.rescore", "score a run's episodes with another reward: what changes in its advantages"),
     "list": ("rl_agents.cli.listing", "list algorithms, environments, engines, recipes, sweeps, or configuration keys"),
     "doctor": (
         "rl_agents.cli.doctor",
