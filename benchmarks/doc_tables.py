@@ -130,11 +130,18 @@ def three_spo_unit() -> str:
     return markdown(("task", "running deviation", "½ (now)"), rows)
 
 
+def curriculum() -> str:
+    from benchmarks.curriculum import table  # imports Ray
+
+    return table()
+
+
 #: Name in the mark -> function that makes the table.
 TABLES: Mapping[str, Callable[[], str]] = {
     **MODELS,
     "3spo unit": three_spo_unit,
     "env runners": env_runners,
+    "curriculum": curriculum,
     "every environment": everywhere,
     "gpu memory": gpu_memory.fits,
     "host memory": gpu_memory.host,

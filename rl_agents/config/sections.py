@@ -71,6 +71,12 @@ class RolloutKeys:
     group_size: int = key(
         8, "Number of rollouts per task and iteration (G); in tree search: maximum samples per state (G_max)", ge=1
     )
+    task_sampling: Literal["uniform", "difficulty"] = key(
+        "uniform", "`difficulty`: draw tasks that are solved sometimes more often (docs/how-to/curriculum.md)"
+    )
+    task_uniform_share: float = key(
+        0.2, "Share of groups that visit all tasks in turn", gt=0, le=1, needs="task_sampling=difficulty"
+    )
     max_turns: int = key(
         0, "Maximum turns per episode, also enforced by the environment; 0: the environment's default", ge=0
     )

@@ -9,11 +9,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_agents.data.difficulty import Difficulty
 from rl_agents.data.trajectory import EpisodeSpec
 
 Item = TypeVar("Item")
 
-TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES, SELECTION, SEARCH, SUBSTITUTE, RECORDED, MONITOR, EXPERT = range(10)
+TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES, SELECTION, SEARCH, SUBSTITUTE, RECORDED, MONITOR = range(9)
+EXPERT, DRAW = 9, 10
 
 
 def stream_seed(*key: int) -> int:
@@ -44,6 +46,41 @@ def task_at(
     return good[stream_seed(seed, SUBSTITUTE, position) % len(good)] if good else task
 
 
+def draw_tasks(
+    tasks: Sequence[str],
+    position: int,
+    count: int,
+    seed: int,
+    left_out: Collection[str] = (),
+    difficulty: Difficulty | None = None,
+    busy: Collection[str] = (),
+) -> list[str]:
+    """Return tasks number ``position`` and following of a run: the next ones of the stream, or a curriculum's draws.
+
+    A curriculum's draws depend on its state, the position and the seed. They are without replacement; if no task has a
+    weight, they are the stream's.
+
+    Args:
+        busy: tasks that are being rolled out, which a curriculum does not draw by weight.
+    """
+    if difficulty is None:
+        return [task_at(tasks, position + number, seed, left_out) for number in range(count)]
+    weights, index = difficulty.weights(tasks), {task: number for number, task in enumerate(tasks)}
+    weights[[index[task] for task in {*left_out, *busy} if task in index]] = 0.0
+    drawn: list[str] = []
+    for here in range(position, position + count):
+        turn = int(here * difficulty.uniform)
+        if int((here + 1) * difficulty.uniform) > turn:
+            drawn.append(task_at(tasks, turn, seed, left_out))
+        elif weights.any():
+            random = np.random.default_rng(stream_seed(seed, DRAW, here))
+            drawn.append(tasks[int(random.choice(len(tasks), p=weights / weights.sum()))])
+        else:
+            drawn.append(task_at(tasks, here, seed, left_out))
+        weights[index[drawn[-1]]] = 0.0
+    return drawn
+
+
 @lru_cache(maxsize=8)
 def _permutation(length: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).permutation(length)
@@ -59,6 +96,8 @@ def training_specs(
     position: int | None = None,
     first_group: int = 0,
     left_out: Collection[str] = (),
+    difficulty: Difficulty | None = None,
+    busy: Collection[str] = (),
 ) -> list[EpisodeSpec]:
     """Return the episodes of a training iteration: the next ``num_groups`` tasks, ``group_size`` members each.
 
@@ -68,16 +107,13 @@ def training_specs(
         position: index of the first task in the endless stream; default: every iteration took ``num_groups``.
         first_group: number of the first group, above 0 if the iteration asks for further tasks.
         left_out: tasks that are no longer sampled.
+        difficulty, busy: see `draw_tasks`.
     """
-    start = (iteration * num_groups if position is None else position) - first_group
+    start = iteration * num_groups if position is None else position
+    drawn = draw_tasks(tasks, start, num_groups, seed, left_out, difficulty, busy)
     return [
-        EpisodeSpec(
-            task_id=task_at(tasks, start + group, seed, left_out),
-            group_id=group,
-            member=member,
-            seed=stream_seed(seed, TRAINING, iteration, group, member),
-        )
-        for group in range(first_group, first_group + num_groups)
+        EpisodeSpec(task, group, member, stream_seed(seed, TRAINING, iteration, group, member))
+        for group, task in enumerate(drawn, first_group)
         for member in range(group_size)
     ]
 

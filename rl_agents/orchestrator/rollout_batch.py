@@ -14,6 +14,7 @@ import numpy as np
 
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.config import Settings
+from rl_agents.data.difficulty import Difficulty
 from rl_agents.data.failures import AGENT_ERROR, BadTasks, FailedEpisodes
 from rl_agents.data.samples import Row
 from rl_agents.data.selection import Selected, SelectionError
@@ -32,10 +33,12 @@ class TaskPosition:
 
     Attributes:
         bad: tasks that are no longer sampled.
+        difficulty: recent success of tasks; None: it does not influence which are drawn.
     """
 
     position: int = 0
     bad: BadTasks = field(default_factory=BadTasks)
+    difficulty: Difficulty | None = None
 
     def after(self, played: Sequence[Trajectory], position: int | None = None) -> TaskPosition:
         """Return the position after these episodes, and print the tasks that it excludes from now on.
@@ -49,7 +52,8 @@ class TaskPosition:
             cause = next(iter(new.values()))
             print(f"[rl_agents] {len(new)} tasks are excluded from sampling from now on ({cause}): {names}", flush=True)
         groups = len({t.group_id for t in played})
-        return TaskPosition(self.position + groups if position is None else position, bad)
+        difficulty = self.difficulty and self.difficulty.after(played)
+        return TaskPosition(self.position + groups if position is None else position, bad, difficulty)
 
 
 @dataclass
@@ -154,6 +158,7 @@ class Episodes:
         specs = training_specs(
             self.tasks, iteration, settings.tasks_per_iteration, settings.group_size, settings.seed,
             position=place.position + groups, first_group=groups, left_out=place.bad.left_out,
+            difficulty=place.difficulty, busy={t.task_id for t in played},
         )  # fmt: skip
         collected = collector.collect(specs, record=True)
         for event in collected.events:

@@ -174,7 +174,7 @@ class RolloutBuffer(Generic[U]):
         self._busy = 0
         self.begin(0, 0, TaskPosition())
 
-    def begin(self, iteration: int, version: int, place: TaskPosition, before: Sequence[int] = ()) -> None:
+    def begin(self, iteration: int, version: int, place: TaskPosition, before: Sequence[Any] = ()) -> None:
         """Continue after ``iteration`` completed iterations; cancel units in flight.
 
         Args:
@@ -238,7 +238,7 @@ class RolloutBuffer(Generic[U]):
         """Return whether the pool has all samples of the experience of `next`."""
         raise NotImplementedError
 
-    def in_flight(self) -> list[int]:
+    def in_flight(self) -> Sequence[int | str]:
         """Return the data that a checkpoint keeps about units that were not trained on."""
         raise NotImplementedError
 
@@ -258,7 +258,7 @@ class RolloutBuffer(Generic[U]):
         """Within this context the engines have the learners' weights, and the caller may use them."""
         raise NotImplementedError
 
-    def _reset(self, before: Sequence[int]) -> Admission:
+    def _reset(self, before: Sequence[Any]) -> Admission:
         raise NotImplementedError
 
     def _make(self, number: int) -> U:

@@ -47,6 +47,13 @@ class Group(Unit):
     sure: bool = True
 
 
+def _waiting(before: Sequence[Any]) -> list[tuple[int, int, int, str]]:
+    """Return what `StreamBuffer.in_flight` lists, as one tuple per group; old checkpoints have no tasks."""
+    if all(isinstance(part, int) for part in before):
+        before = [part for n in range(0, len(before), 3) for part in (*before[n : n + 3], "")]
+    return list(zip(*(before[part::4] for part in range(4)), strict=True))
+
+
 class StreamBuffer(RolloutBuffer[Group]):
     """Groups without barriers; ``place`` counts those that were trained on, in any order."""
 
@@ -65,24 +72,28 @@ class StreamBuffer(RolloutBuffer[Group]):
         #: The last exported weights, and those that engines have not loaded yet, with version and iteration.
         self._weights: Any = None
         self._offered: tuple[Any, int, int] | None = None
-        waiting = list(zip(before[::3], before[1::3], before[2::3], strict=True))
-        self._table = {number: self._make(number, version) for number, _, version in waiting}
+        waiting = _waiting(before)
+        self._table = {number: self._make(number, version, task) for number, _, version, task in waiting}
         admission = Admission(self.settings.tasks_per_iteration, self.settings.max_staleness)
-        admission.resume(self.iteration, self.place.position, {number: admitted for number, admitted, _ in waiting})
+        admission.resume(self.iteration, self.place.position, {number: admitted for number, admitted, *_ in waiting})
         return admission
 
-    def _make(self, number: int, version: int | None = None) -> Group:
+    def _make(self, number: int, version: int | None = None, task: str = "") -> Group:
         """Return the group with the task and the seeds of a number.
 
         Args:
             version: of the engines' weights at its admission; None: the present one.
+            task: that was drawn then; empty: draw it. One that is no longer sampled is replaced.
         """
         if version is None:
             version = self._workers().version
         iteration, first = divmod(number, self.settings.tasks_per_iteration)
+        left_out, tasks = self.place.bad.left_out, self.episodes.tasks
+        kept = task in tasks and task not in left_out
         specs = training_specs(
-            self.episodes.tasks, iteration, 1, self.settings.group_size, self.settings.seed, position=number,
-            first_group=first, left_out=self.place.bad.left_out,
+            [task] if kept else tasks, iteration, 1, self.settings.group_size, self.settings.seed, position=number,
+            first_group=first, left_out=left_out, difficulty=None if kept else self.place.difficulty,
+            busy={group.specs[0].task_id for group in self._table.values()},
         )  # fmt: skip
         specs = [replace(spec, group_id=number) for spec in specs]
         return Group(number, self.version if version is None else version, specs=specs)
@@ -145,11 +156,13 @@ class StreamBuffer(RolloutBuffer[Group]):
                 group.sure = group.sure and complete
             return all(self._table[number].sure for number in self._admission.taken)
 
-    def in_flight(self) -> list[int]:
-        """Return, flattened, number, iteration and version at admission of every group that was not trained on."""
+    def in_flight(self) -> list[int | str]:
+        """Return, flattened, number, iteration and version at admission, and task of every group that was not trained
+        on."""
         with self._changed:
             waiting = sorted({**self._admission.taken, **self._admission.waiting}.items())
-            return [part for number, admitted in waiting for part in (number, admitted, self._table[number].version)]
+            groups = [(self._table[number], admitted) for number, admitted in waiting]
+            return [part for g, admitted in groups for part in (g.number, admitted, g.version, g.specs[0].task_id)]
 
     def oldest(self) -> int:
         with self._changed:

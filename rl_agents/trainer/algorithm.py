@@ -25,6 +25,7 @@ from ray.rllib.utils import force_list
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.base import Memory
 from rl_agents.chat.template import load_tokenizer
+from rl_agents.data.difficulty import Difficulty
 from rl_agents.data.failures import BadTasks
 from rl_agents.data.samples import Row, build_samples
 from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, monitor_specs, stream_seed
@@ -419,13 +420,19 @@ class AgentAlgorithm(Algorithm):
     def _set_counters(self, counters: Counters) -> None:
         self._iteration, self.policy_version = counters.iteration, counters.policy_version
         self._restored_pool = counters.pool
-        self.place = TaskPosition(counters.task_position, BadTasks(dict(counters.left_out), Counter(counters.strikes)))
+        bad, difficulty = BadTasks(dict(counters.left_out), Counter(counters.strikes)), None
+        if self.settings.task_sampling == "difficulty":
+            difficulty = Difficulty(self.settings.task_uniform_share, counters.success).of(self.train_tasks)
+        self._set_place(TaskPosition(counters.task_position, bad, difficulty))
         self.buffer.begin(counters.iteration, counters.policy_version, self.place, counters.in_flight)
-        if self.explorer is not None:
-            self.explorer.left_out = self.place.bad.left_out
         if self.rollout_workers is not None:
             self.rollout_workers.version = None
             self.rollout_workers.collector.fault_tolerance.deaths |= Counter(counters.deaths)
+
+    def _set_place(self, place: TaskPosition) -> None:
+        self.place = place
+        if self.explorer is not None:
+            self.explorer.left_out, self.explorer.difficulty = place.bad.left_out, place.difficulty
 
     def cleanup(self) -> None:
         """Stop everything in order; errors are raised after all parts have been stopped. A second call does nothing."""
@@ -457,6 +464,8 @@ class AgentAlgorithm(Algorithm):
         metrics = self._sample_and_learn() if self.explorer is None else self._explore(self.explorer)
         if left_out := self.place.bad.left_out:
             metrics["fault/left_out_tasks"] = float(len(left_out))
+        if self.place.difficulty is not None:
+            metrics |= self.place.difficulty.metrics(self.train_tasks)
         elapsed = time.perf_counter() - started
         # The paths of a search share steps, and most siblings are on no path.
         searched = self.explorer.counts.response_tokens if self.explorer else 0
@@ -512,8 +521,7 @@ class AgentAlgorithm(Algorithm):
         self._keep(finished)
         if self.pool is not None:
             self.pool.confirm(workers.collector.recorded())
-        self.place = self.place.after(finished, explorer.position)
-        explorer.left_out = self.place.bad.left_out
+        self._set_place(self.place.after(finished, explorer.position))
         metrics["rollout/resampled_episodes"] = resampled
         found = rollout_metrics(finished)
         # A search follows the best actions, so that the success of its paths is not the policy's.
@@ -642,6 +650,7 @@ class AgentAlgorithm(Algorithm):
         return Counters(
             self.iteration, self.policy_version, self.place.position, dict(bad.left_out), dict(bad.strikes), deaths,
             self.pool.id if self.pool is not None else "", self.buffer.in_flight(), self.inputs,
+            self.place.difficulty.counts if self.place.difficulty is not None else {},
         )  # fmt: skip
 
     @cached_property

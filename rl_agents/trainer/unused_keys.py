@@ -16,9 +16,11 @@ from rl_agents.errors import InputError
 PLAYING = {
     *keys_of(TruncationKeys), *keys_of(RewardKeys), *keys_of(AsyncKeys), "max_generation_batches",
     "demonstrations", "save_pool", "collapse_monitor", "success_replay", "success_replay_weight",
+    "task_sampling", "task_uniform_share",
 }  # fmt: skip
 #: Keys without effect on sft.
-SAMPLING = {*keys_of(AsyncKeys), *keys_of(ExpertKeys), *keys_of(TeacherKeys), "collapse_monitor"}
+SAMPLING = {*keys_of(AsyncKeys), *keys_of(ExpertKeys), *keys_of(TeacherKeys), "collapse_monitor", "task_sampling",
+            "task_uniform_share"}  # fmt: skip
 
 
 def apply_defaults(settings: Settings, recipe: AlgorithmSpec) -> None:

@@ -28,6 +28,7 @@ REASONS = {
     "vspo_scale": "for rewards of another span than the paper's; its form is the default",
     "reward_timeout_s": "how long a reward function may take is the user's to say",
     "max_failed_share": "how much of an environment may fail is the user's to say",
+    "task_uniform_share": "how often solved tasks are visited again is the user's to say",
     "entropy_coef": "an entropy bonus is a user's choice",
     "epochs": "the papers take one pass; several are a user's choice",
     "cliprange_value": "range of the value loss, to be widened with other reward scales",
@@ -77,4 +78,4 @@ def test_every_key_is_in_use_or_has_a_reason() -> None:
 
 def test_the_number_of_keys_is_known() -> None:
     """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
-    assert len(KEYS) == 179
+    assert len(KEYS) == 181

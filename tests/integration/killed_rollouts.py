@@ -1,6 +1,6 @@
 """A program for `test_killed_rollouts`: runs, kills and resumptions in forks of one process that has imported all.
 
-python killed_rollouts.py MODEL OUTPUT KILLS
+python killed_rollouts.py MODEL OUTPUT KILLS ENV [KEY=VALUE ...]
 """
 
 import contextlib
@@ -9,8 +9,9 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rl_agents.cli import main
 from rl_agents.rollout.recording import Recorder
@@ -42,7 +43,7 @@ def forked(work: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def train(model: str, output: Path, kill_at: int = 0) -> int:
+def train(model: str, output: Path, env: str, keys: Sequence[str], kill_at: int = 0) -> int:
     """Train; end by SIGKILL as soon as ``kill_at`` answers are on disk, or write how many there were."""
     record, answers = Recorder.record, 0
 
@@ -56,22 +57,23 @@ def train(model: str, output: Path, kill_at: int = 0) -> int:
         return completion
 
     Recorder.record = counted  # type: ignore[method-assign]
-    argv = ["--local", "--algo", "grpo", "--env", "gymnasium:rollout.waiting:Inline", "--model", model]
-    code = main([*argv, "--iterations", "3", "--output", str(output), "--set", *(f"{k}={v}" for k, v in KEYS.items())])
+    argv = ["--local", "--algo", "grpo", "--env", f"gymnasium:rollout.waiting:{env}", "--model", model]
+    keys = [*(f"{name}={value}" for name, value in KEYS.items()), *keys]
+    code = main([*argv, "--iterations", "3", "--output", str(output), "--set", *keys])
     (output / "answers").write_text(str(answers))
     return code
 
 
-def run(model: str, output: Path, kills: int) -> None:
-    assert forked(lambda: train(model, output / "whole")) == 0
+def run(model: str, output: Path, kills: int, *given: Any) -> None:
+    assert forked(lambda: train(model, output / "whole", *given)) == 0
     answers = int((output / "whole" / "answers").read_text())
     for kill in range(kills):
         folder, at = output / f"killed-{kill}", 1 + kill * (answers - 1) // (kills - 1)
-        assert forked(lambda: train(model, folder, at)) == -signal.SIGKILL  # noqa: B023  (called at once)
+        assert forked(lambda: train(model, folder, *given, at)) == -signal.SIGKILL  # noqa: B023  (called at once)
         assert forked(lambda: main(["--resume", str(folder)])) == 0  # noqa: B023
 
 
 if __name__ == "__main__":
     for module in LATE:
         importlib.import_module(module)
-    run(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    run(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5:])

@@ -20,13 +20,19 @@ def metrics(folder: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.rllib
-def test_a_run_killed_within_rollouts_equals_the_undisturbed_one(wide_model_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kills", "given"), [(KILLS, ["Inline"]), (3, ["Sometimes", "task_sampling=difficulty", "task_uniform_share=0.3"])]
+)
+def test_a_run_killed_within_rollouts_equals_the_undisturbed_one(
+    wide_model_dir: Path, tmp_path: Path, kills: int, given: list[str]
+) -> None:
     program, tests = Path(__file__).with_name("killed_rollouts.py"), Path(__file__).parents[1]
     paths = os.pathsep.join([str(tests), str(tests.parent), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, str(program), str(wide_model_dir), str(tmp_path), str(KILLS)]
+    command = [sys.executable, str(program), str(wide_model_dir), str(tmp_path), str(kills), *given]
     subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, check=True)
-    whole, killed = tmp_path / "whole", [tmp_path / f"killed-{kill}" for kill in range(KILLS)]
+    whole, killed = tmp_path / "whole", [tmp_path / f"killed-{kill}" for kill in range(kills)]
     expected = metrics(whole)
+    assert ("curriculum/solved_tasks" in expected[0]) == (given[0] == "Sometimes")
     assert [line["iteration"] for line in expected] == [1, 2, 3] and all(line["actor/grad_norm"] for line in expected)
     for name in ("training_state.safetensors", "hf/model.safetensors"):
         weights = (whole / "checkpoints" / "000003" / name).read_bytes()

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from trained import policy_weights, train
 from trainer.test_algorithm import build
@@ -19,9 +20,18 @@ def versions(algo: AgentAlgorithm) -> set[int]:
     return {step.policy_version for trajectory in algo.last_trajectories for step in trajectory.steps}
 
 
-def test_a_resumed_run_is_equal_bit_for_bit(beginner_model_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sampling", ["uniform", "difficulty"])
+def test_a_resumed_run_is_equal_bit_for_bit(beginner_model_dir: Path, tmp_path: Path, sampling: str) -> None:
     """Of a method that takes further tasks when it has to. One behind: tests/algorithms/test_chain_gae.py."""
-    keys = {**EXACT, "algo": "dapo", "max_generation_batches": 40, "lr": 1e-4, "async_level": 2, "iterations": 7}
+    keys = {
+        **EXACT,
+        "task_sampling": sampling,
+        "algo": "dapo",
+        "max_generation_batches": 40,
+        "lr": 1e-4,
+        "async_level": 2,
+        "iterations": 7,
+    }
     whole = build(beginner_model_dir, **keys)
     whole.open_pool(tmp_path / "pool.sqlite")
     before = train(whole, 3)

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.data.difficulty import Difficulty
+from rl_agents.data.failures import BadTasks
 from rl_agents.data.selection import Selected, SelectionError
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.errors import InputError, RolloutError
@@ -394,7 +396,7 @@ def test_dynamic_sampling_gives_up(world: World) -> None:
     run = Learner(world, select=nothing, max_generation_batches=3)
     with pytest.raises(SelectionError, match="0 of 12 tasks"):
         run.learn(1)
-    assert run.stream.in_flight()[:36:3] == list(range(12)), "what was taken for the iteration is not lost"
+    assert run.stream.in_flight()[:48:4] == list(range(12)), "what was taken for the iteration is not lost"
     run.stop()
 
 
@@ -402,7 +404,7 @@ def test_a_resumed_stream_plays_what_was_in_flight_again_and_nothing_twice(world
     run = Learner(world)
     run.learn(4, pause_s=0.02)
     place, before, oldest = run.stream.place, run.stream.in_flight(), run.stream.oldest()
-    numbers = before[::3]
+    numbers = before[::4]
     assert numbers and place.position == 16 and oldest >= 2
     asked = {s.group_id: s.seed for s in world.asked if s.member == 0}
     run.stop()
@@ -417,6 +419,29 @@ def test_a_resumed_stream_plays_what_was_in_flight_again_and_nothing_twice(world
     assert {s.group_id: s.seed for s in world.asked if s.member == 0}.items() >= {
         number: seed for number, seed in asked.items() if number in numbers
     }.items(), "with their old seeds"
+
+
+def test_a_curriculum_draws_for_a_stream_and_a_resumed_one_keeps_the_drawn_tasks(world: World) -> None:
+    easy, state = set(TASKS[:6]), Difficulty(0.2, {task: (16.0, 16.0) for task in TASKS[:6]})
+    run = Learner(world, iterations=10)
+    run.stream.begin(0, 0, TaskPosition(difficulty=state))
+    run.learn(4)
+    place, before = run.stream.place, run.stream.in_flight()
+    tasks = dict(zip(before[::4], before[3::4], strict=True))
+    run.stop()
+    assert place.difficulty is not None and len(place.difficulty.counts) > len(easy)
+    assert sum(s.task_id in easy for s in world.asked) <= 0.4 * len(world.asked), "solved tasks only in turn"
+
+    again = Learner(world)
+    again.stream.begin(4, 4, TaskPosition(place.position, place.bad), before)
+    assert {n: group.specs[0].task_id for n, group in again.stream._table.items()} == tasks
+    bad = BadTasks({tasks[before[0]]: "env_died"})
+    again.stream.begin(4, 4, TaskPosition(place.position, bad), before)
+    assert again.stream._table[before[0]].specs[0].task_id != tasks[before[0]], "it is no longer sampled"
+    old = [part for place, part in enumerate(before) if place % 4 < 3]
+    again.stream.begin(4, 4, TaskPosition(place.position, place.bad), old)
+    assert again.stream.in_flight()[::4] == before[::4], "a checkpoint without tasks"
+    again.stop()
 
 
 def test_a_stream_that_begins_anew_forgets_what_was_being_played(world: World) -> None:

@@ -40,7 +40,7 @@ def test_a_run_that_is_struck_goes_on_and_can_be_resumed(ray_session, beginner_m
         struck.start()
         learn(algo, loop, 2, ages)
         struck.join()
-        waiting = algo.buffer.in_flight()[::3]
+        waiting = algo.buffer.in_flight()[::4]
         # The engine's weights were the learner's, and are gone with it: all go on from the last checkpoint.
         engine = engine_pid(algo)
         kill_learner(algo, 0)
@@ -64,7 +64,7 @@ def test_a_run_that_is_struck_goes_on_and_can_be_resumed(ray_session, beginner_m
     resumed = AgentConfig().training(model=str(beginner_model_dir), **{**KEYS, **fewer}).build_algo()
     try:
         resumed.restore_run_checkpoint(dict(loop.folder.complete_checkpoints())[4])
-        assert waiting and resumed.buffer.in_flight()[::3] == waiting
+        assert waiting and resumed.buffer.in_flight()[::4] == waiting
         assert (resumed.policy_version, resumed.place.position) == (4, 16)
     finally:
         resumed.stop()

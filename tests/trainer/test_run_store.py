@@ -24,7 +24,11 @@ SEARCH: dict[str, Any] = {
     "algo": "3spo", "search_steps": 60, "tasks_per_iteration": 4, "branching": "replay",
     "collapse_monitor": "off",  # its episodes are no experience: a resumed run rolls them out again
 }  # fmt: skip
-RUNS: dict[str, dict[str, Any]] = {"episodes": {"algo": "grpo"}, "search": SEARCH}
+CURRICULUM = {"task_sampling": "difficulty", "task_uniform_share": 0.5}
+RUNS: dict[str, dict[str, Any]] = {
+    "episodes": {"algo": "grpo"}, "search": SEARCH, "curriculum": {"algo": "grpo", **CURRICULUM},
+    "curriculum of a search": {**SEARCH, **CURRICULUM},
+}  # fmt: skip
 
 
 def recorded(algo: AgentAlgorithm, path: Path, iterations: int) -> list[list[Trajectory]]:
@@ -87,7 +91,9 @@ def test_a_resumed_run_samples_nothing_again(beginner_model_dir: Path, tmp_path:
     assert train(second, 1) == straight and sampled == []
     for name, tensor in weights.items():
         assert torch.equal(tensor, policy_weights(second)[name]), name
+    assert (second.place.difficulty is not None) == ("task_sampling" in keys)
     train(second, 1)
+    assert second.place == whole.place
     assert sampled, "what the newest weights had sampled is sampled again: a kill may have cut it"
     second.save_run_checkpoint(tmp_path / "000003")
     with PoolReader(tmp_path / "pool.sqlite") as pool:

@@ -29,7 +29,8 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from rl_agents.config.sections import SearchKeys
-from rl_agents.data.tasks import SEARCH, stream_seed, task_at
+from rl_agents.data.difficulty import Difficulty
+from rl_agents.data.tasks import SEARCH, draw_tasks, stream_seed
 from rl_agents.data.trajectory import Step, Trajectory, plain, step_metrics
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion
 from rl_agents.rollout.env_calls import EnvReply
@@ -220,6 +221,7 @@ class Explorer:
         self._ended: list[tuple[list[str], Trajectory]] = []
         #: Tasks that are no longer sampled.
         self.left_out: Collection[str] = ()
+        self.difficulty: Difficulty | None = None
 
     # --- an iteration ------------------------------------------------------------------------------------------
 
@@ -267,7 +269,7 @@ class Explorer:
             idle = 0 if any(search.expansions for search in done) else idle + closed
             if not done or self._gives_up():
                 return self._numbered(requests)
-            if idle > len(self.tasks) + self.width:
+            if idle > len(self.tasks) / (self.difficulty.uniform if self.difficulty else 1) + self.width:
                 raise SearchError(
                     f"the start states of {idle} tasks in a row are closed (many failures, hardly a success): "
                     "raise score_xi"
@@ -298,7 +300,8 @@ class Explorer:
 
     def _open_searches(self, expand: Expand) -> None:
         while len(self.searches) < self.width:
-            task_id = task_at(self.tasks, self.position, self.seed, self.left_out)
+            busy = {search.task_id for search in self.searches}
+            (task_id,) = draw_tasks(self.tasks, self.position, 1, self.seed, self.left_out, self.difficulty, busy)
             seed = stream_seed(self.seed, SEARCH, self.position)
             self.searches.append(Search(self.position, task_id, seed))
             self.position += 1
