@@ -21,7 +21,7 @@ from rl_agents.reporting.run_folder import RunFolder, json_safe, restored_settin
 from rl_agents.rewards.base import Reward, make_reward
 from rl_agents.rewards.judges import check_judge
 from rl_agents.store.files import pool_file
-from rl_agents.store.reader import PoolReader, Where
+from rl_agents.store.reader import PoolReader, StoreQuery
 
 #: Sessions whose groups are compared: siblings of searches have the rewards of their search.
 KINDS = ("episode", "gateway")
@@ -80,7 +80,7 @@ def reward_settings(folder: RunFolder, given: Mapping[str, Any]) -> Settings:
 
 def rescored(reader: PoolReader, iteration: int, reward: Reward, name: str) -> list[Scored | None]:
     """Score the episodes of an iteration again; None: it failed then or now. Raises `InputError` if all fail now."""
-    stored = [one for kind in KINDS for one in reader.stored(Where(iteration=iteration, kind=kind))]
+    stored = [one for kind in KINDS for one in reader.stored(StoreQuery(iteration=iteration, kind=kind))]
     played = [(one.total, _of_environment(reader.trajectory(one))) for one in stored if not one.session.failed]
     reward.apply([episode for _, episode in played])
     if played and all(episode.failed for _, episode in played):
