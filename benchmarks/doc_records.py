@@ -16,7 +16,6 @@ from benchmarks.exact_worlds.__main__ import table as worlds_table
 from benchmarks.grid import mean_text, text
 from benchmarks.report import load
 from benchmarks.scale_simulation import table as scale_table
-from benchmarks.searched_step import SEARCHES
 from rl_agents.reporting.statistics import Interval, student_interval
 
 Record = Callable[[], str]
@@ -259,11 +258,10 @@ def raw_vllm() -> str:
 
 
 def searched() -> str:
-    """CPU seconds of a step of 3spo and GRPO; ratios by step and by trained token, with one and with three ticks an
-    update; shares of the wall time."""
+    """CPU seconds of a step of 3spo and GRPO; ratios by step and by trained token; shares of the wall time."""
     found = load("searched_step")["summary"]
     costs = (found[f"{name}: CPU-s a step"]["median"] for name in ("3spo", "grpo"))
-    ratios = (1 / found[f"grpo over {name}{unit}"]["median"] for name in SEARCHES for unit in ("", ", a trained token"))
+    ratios = (1 / found[f"grpo over 3spo{unit}"]["median"] for unit in ("", ", a trained token"))
     shares = (f"{100 * found[f'3spo: {part}']['median']:.0f}%" for part in ("learning", "sampling", "watching"))
     return joined(*(f"{cost:.2f}" for cost in costs), *(f"{ratio:.1f}" for ratio in ratios), *shares)
 
@@ -351,7 +349,6 @@ def gateway() -> str:
 
 WORLDS_SHOWN = ("grpo", "gigpo", "hgpo", "steppo", "chain λ=0", "chain λ=0.95", "chain λ=0.95, solved again")
 SAFE, SEARCHED = "again, λ=0.7, corrected", ("3spo", "3spo, 4 paths", "3spo, w/o paths", "published", "grpo")
-TICKS = ("3spo", "3spo, 3 ticks an update", "3spo, 3 ticks an update, longer steps")
 UNCERTAIN = ("slippery", "noisy", "aliased")
 
 
@@ -415,7 +412,6 @@ RECORDS: Mapping[str, Record] = {
     "correction": correction,
     "accuracy": accuracy,
     "searches noise": searches_noise,
-    "ticks": lambda: worlds("exact_worlds_ticks", "mean", TICKS),
     "searches": lambda: worlds("exact_worlds_searches", "final", SEARCHED),
     # equal-steps.md, how-we-compare.md
     "two starts": two_starts,

@@ -25,9 +25,6 @@ PARTS = {
     "weight sync": "timing_s/sync",
     "watching": "timing_s/collapse_monitor",
 }
-#: 3spo with an update after every third tick, the longest game, so that the steps of a path share their prompts.
-TICKS = "3spo, 3 ticks an update"
-SEARCHES = ("3spo", TICKS)
 
 
 def main() -> None:
@@ -35,10 +32,9 @@ def main() -> None:
     start = start_of("treasure")
     rounds = []
     for number in range(args.rounds):
-        figures = {name: in_new_process(spent, name, number, start) for name in ("grpo", *SEARCHES)}
+        figures = {name: in_new_process(spent, name, number, start) for name in ("grpo", "3spo")}
         ratios = {
-            f"grpo over {name}{unit}": figures["grpo"][cost] / figures[name][cost]
-            for name in SEARCHES
+            f"grpo over 3spo{unit}": figures["grpo"][cost] / figures["3spo"][cost]
             for unit, cost in (("", "CPU-s a step"), (", a trained token", "CPU-s a trained token"))
         }
         parts = {f"{name}: {part}": value for name, own in figures.items() for part, value in own.items()}
@@ -51,8 +47,7 @@ def spent(name: str, seed: int, start: Path) -> dict[str, float]:
     """CPU seconds by environment step and by trained token, and the parts' shares of wall time, in the second
     iteration."""
     world = WORLDS["treasure"]
-    own = methods(world) | {TICKS: (*methods(world)["3spo"], "search_ticks=3")}
-    keys = (*own[name], *TRAIN, f"env={world.env}", f"model={start}", *world.keys)
+    keys = (*methods(world)[name], *TRAIN, f"env={world.env}", f"model={start}", *world.keys)
     limits = ("env.success_return=1", "iterations=2", "eval_interval=0", "eval_episodes=0", "checkpoint_interval=0")
     with trained(("--local", *sets((*keys, *limits))), seed) as output:
         first, last = RunFolder(output).read_metrics()[-2:]

@@ -92,8 +92,6 @@ SEARCHES = {
     "3spo, counts": _search(score_rate="counts"),
     "3spo, difference of scores": _search(score_difference="score"),
     "3spo, 4 paths": _search(search_max_finished=4),
-    "3spo, 3 ticks an update": _search(search_ticks=3),
-    "3spo, 3 ticks an update, longer steps": Arm(SearchMethod({"search_ticks": 3}), 3 * TICK_LR),
     "published": _search(reading="published"),
     "published, no gate": _search(reading="published", score_gate="off"),
 }

@@ -140,7 +140,7 @@ class SearchMethod:
 
 
 class Samples(NamedTuple):
-    """The training data of an update, all [samples]."""
+    """The training data of a tick, all [samples]."""
 
     state: IntArray
     action: IntArray
@@ -170,7 +170,6 @@ class SearchRun:
 
     def iteration(self) -> Iterator[Samples]:
         self.explorer.begin_iteration()
-        waiting, ticks = list[Trajectory](), 0
         while self.explorer.has_budget() and not self.closed:
             try:
                 requests = self.explorer.select(self._expand)
@@ -179,12 +178,7 @@ class SearchRun:
                 break
             self._choice = np.cumsum(self.chosen[0], axis=-1)
             expansions = self._expand([request.spec for request in requests])
-            waiting, ticks = [*waiting, *self.explorer.update(requests, expansions).samples], ticks + 1
-            if ticks >= self.settings.search_ticks:
-                yield self._samples(waiting)
-                waiting, ticks = [], 0
-        if ticks:
-            yield self._samples(waiting)
+            yield self._samples(self.explorer.update(requests, expansions).samples)
         self.explorer.end_iteration()
 
     def _samples(self, samples: Sequence[Trajectory]) -> Samples:

@@ -300,9 +300,6 @@ class SearchKeys(StateKeys):
         "auto", "How the search returns to a state: by environment snapshots, or by replaying its actions"
     )
     search_steps: int = key(2200, "Number of sampled actions per iteration, over all tasks", ge=1)
-    search_ticks: int = key(
-        1, "Number of ticks per update (paper: 1); with 3, a step taught less and cost about as much", ge=1
-    )
     search_max_finished: int = key(1, "Number of finished paths after which the search leaves a task", ge=1)
     search_backtrack: bool = key(True, "Keep unexpanded siblings on a frontier for backtracking; off: discard them")
 

@@ -1,8 +1,8 @@
 """Concurrent searches: which states are expanded next, and how their samples update the searches.
 
 A tick expands the current state of every active task at once. The engine receives all samples as one batch, and the
-learner makes one optimizer step of all groups of a tick, or of ``search_ticks``. No task waits for another one's end: a
-tick waits for one response and one environment step of each, and the next task of the stream replaces a completed one.
+learner makes one optimizer step of all groups. No task waits for another one's end: a tick waits for one response and
+one environment step of each, and the next task of the stream replaces a completed one.
 
 Between ticks all state is here, in the driver, so that dying runners lose nothing.
 
@@ -497,26 +497,22 @@ def run_iteration(
     costs = dict.fromkeys(("timing_s/rollout", "timing_s/sync", "search/syncs"), 0.0)
     costs |= {"timing_s/wait_rollout": 0.0} if order == "beside" else {}
     waiting: list[Trajectory] = []
-    ticks = 0
 
-    def learn_from_ticks(least: int = explorer.settings.search_ticks) -> None:
-        nonlocal ticks
-        if ticks >= least:
-            ticks = 0
-            if waiting:
-                updates.append(learn(waiting.copy(), len(updates)))
-                waiting.clear()
+    def learn_from_last_tick() -> None:
+        if waiting:
+            updates.append(learn(waiting.copy(), len(updates)))
+            waiting.clear()
 
     explorer.begin_iteration()
     while explorer.has_budget():
         if order == "before":
-            learn_from_ticks()
+            learn_from_last_tick()
         started = time.perf_counter()
         costs["search/syncs"] += sync()
         costs["timing_s/sync"] += time.perf_counter() - started
         expanded = _begin(lambda: _expand(explorer, expand), threaded=order == "beside")
         try:
-            learn_from_ticks()
+            learn_from_last_tick()
         except Exception:
             with contextlib.suppress(Exception):  # env runners must be free afterwards
                 expanded()
@@ -529,8 +525,7 @@ def run_iteration(
         costs["timing_s/rollout"] += seconds
         finished += tick.finished
         waiting += tick.samples
-        ticks += 1
-    learn_from_ticks(least=0)
+    learn_from_last_tick()
     explorer.end_iteration()
     costs["timing_s/rollout"] += costs["timing_s/sync"]
     merged = merge_updates(updates) or {"actor/skipped_iterations": 1.0}

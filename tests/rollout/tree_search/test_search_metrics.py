@@ -7,7 +7,7 @@ import pytest
 from rollout.tree_search.drawn import World, explorer_of
 
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.rollout.tree_search.explorer import Order, SearchCounts, merge_updates, run_iteration
+from rl_agents.rollout.tree_search.explorer import SearchCounts, merge_updates, run_iteration
 
 
 def step(length: int, finish: str = "stop", valid: bool = True) -> Step:
@@ -64,19 +64,6 @@ def test_an_iteration_learns_after_every_tick_that_has_samples_and_stops_at_its_
     assert metrics["search/syncs"] == 2.0 and metrics["actor/pg_loss"] == 1.0
     assert metrics["search/optimizer_steps"] == 3.0 and "actor/skipped_iterations" not in metrics
     assert 0.05 <= metrics["timing_s/sync"] < metrics["timing_s/rollout"] < time.perf_counter() - began
-
-
-@pytest.mark.parametrize("order", ["before", "after"])
-def test_several_ticks_share_an_update_and_none_is_left_over(order: Order) -> None:
-    explorer, world = explorer_of(search_steps=7, search_ticks=2), World()
-    learned: list[int] = []
-
-    def learn(samples: Sequence[Trajectory], number: int) -> Mapping[str, float]:
-        learned.append(len(samples))
-        return {}
-
-    run_iteration(explorer, lambda: True, world.expand, learn, order)
-    assert learned == [6, 2], "of three ticks with 3, 3 and 2 samples"
 
 
 def test_an_iteration_without_an_update_says_so() -> None:
