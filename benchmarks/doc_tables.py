@@ -152,6 +152,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "t3": Table(CUT, {"t3": ()}, ("consistent, ", "force_answer, ")),
     "t3_lost_threads": LOST_THREADS,
     "treasure": Table(PRETRAINED, {"real_model_treasure": ()}, head="method"),
+    "distill": Table(CURVE, {"real_model_treasure": ("grpo",), "distill_treasure": ()}, head="method"),
     "clerk": Table(PRETRAINED, {"real_model_clerk": ()}, head="method"),
     "airline": Table(PRETRAINED, {"real_model_airline": ()}, head="method"),
     "shop": Table(PRETRAINED, {"real_model_webshop": ()}, head="method"),

@@ -328,7 +328,7 @@ class AgentLearner(TorchLearner):
         if layout != PADDED:
             inputs["packed"] = rows = pack_rows(ids, mask, self.module[network].width, share=layout == SHARED)
             ids = rows.input_ids
-        self.forwarded += ids.numel()
+        self.forwarded += ids.numel() * (not extra.get("states"))  # what the teacher reads is no row
         return self.module[network].forward_train({**inputs, **extra})  # type: ignore[no-any-return]
 
     # --- calls of the driver between updates -------------------------------------------------------------------

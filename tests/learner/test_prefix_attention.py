@@ -168,7 +168,7 @@ def single(plain_dir: Path) -> Learners:
 def double(plain_dir: Path) -> Learners:
     """A learner that calculates in float64."""
     learners = Learners(str(plain_dir), 0)
-    for name in ("default_policy", "critic", "reference"):
+    for name in ("default_policy", "critic", "reference", "teacher"):
         learners.group._learner.module[name].double()  # type: ignore[union-attr]
     return learners
 
