@@ -231,7 +231,8 @@ def state_names(table: StepTable, trajectories: Sequence[Trajectory], settings: 
     if settings.state_key == "anchor":
         texts = table.anchors
     else:
-        texts = [owner.steps[step].observation for owner, step in zip(owners, table.index.tolist(), strict=True)]
+        steps = [owner.steps[step] for owner, step in zip(owners, table.index.tolist(), strict=True)]
+        texts = [step.anchor if step.is_summary else step.observation for step in steps]
     return [state_key(owner.task_id, text, settings) for owner, text in zip(owners, texts, strict=True)]
 
 

@@ -3,6 +3,7 @@
 ``append`` keeps the whole dialogue: the next prompt is the last prompt, the sampled ids, and the text that the chat
 template renders between two turns. Sampled ids are never decoded and tokenized again, so the prompts of an episode
 extend each other exactly. ``window(n)`` builds a short prompt at every step, as in the ALFWorld and WebShop papers.
+``summary(n)`` appends until a prompt has more than n tokens; then the policy's own summary replaces the dialogue.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 from rl_agents.chat.history import SystemPlaces, plain_turns, system_moved, with_short_ids, with_text_arguments
 from rl_agents.chat.tool_parsing import ResponseParser, make_parser, offered_tools, refusal
-from rl_agents.config import context_window
+from rl_agents.config import context_window, summary_limit
 from rl_agents.durable import read_json
 from rl_agents.errors import InputError
 from rl_agents.startup import leave_out_sklearn
@@ -51,6 +52,11 @@ CHARACTERS_PER_TOKEN, PIECE, CUT_TOKENS = 4, 1 << 16, 8
 #: it already occurs in the text, it is doubled.
 GUARD = "\uf8f4"
 _GUARDS = re.compile(f"{GUARD}({GUARD}?)")
+#: Asks for the summary of ``summary(n)``.
+SUMMARY_REQUEST = (
+    "The context is full. Write a summary of everything above that you need to continue: what you have done and "
+    "learned so far, and what remains to be done. Only the task and this summary will be kept. Do not act now."
+)
 #: Special tokens that end a turn with calls, if another one ends a turn of text (gpt-oss, Gemma 4, GLM).
 CALL_ENDS = ("<|call|>", "<|tool_response>", "<|observation|>")
 
@@ -64,6 +70,7 @@ class Dialogue:
         chat: the beginning of the dialogue, if it is more than one user message; see `chat_text`.
         further: the messages after the last response, if they are more than the observation as one user message; see
             `further_text`.
+        summary: of everything between the task and the observation, until the next response; None: nothing is left out.
     """
 
     task: str
@@ -72,6 +79,7 @@ class Dialogue:
     read_ids: tuple[int, ...] = ()
     chat: str = ""
     further: str = ""
+    summary: str | None = None
 
     @classmethod
     def start(cls, observation: str, chat: str = "") -> Dialogue:
@@ -82,6 +90,10 @@ class Dialogue:
     ) -> Dialogue:
         history = (*self.history, (self.observation, action))
         return Dialogue(self.task, observation, history, (*prompt_ids, *response_ids), self.chat, further)
+
+    def summarized(self, summary: str) -> Dialogue:
+        """Return the dialogue with a summary instead of what was read; the observation follows it as text."""
+        return replace(self, read_ids=(), further="", summary=summary)
 
 
 def chat_text(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
@@ -468,10 +480,12 @@ class ContextPolicy:
     Attributes:
         size: None: the dialogue grows, and every prompt begins with the previous prompt and the sampled ids. A number:
             one user message per step, with the task, the last ``size`` (observation, action) pairs and the observation.
+        summarize_beyond: tokens of a prompt that the dialogue's summary replaces; None: no limit.
     """
 
     template: ChatTemplate
     size: int | None = None
+    summarize_beyond: int | None = None
 
     def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
         """Return the next prompt; ``render_window`` is the environment's own format of a window, if any."""
@@ -481,8 +495,19 @@ class ContextPolicy:
             return list(self.template.opening(text))
         if dialogue.read_ids:
             return self._extended(dialogue)
-        template = self.template
-        return list(template.opening_chat(dialogue.chat) if dialogue.chat else template.opening(dialogue.task))
+        template, more = self.template, summary_message(dialogue)
+        if dialogue.chat:
+            return list(template.opening_chat(instructed(dialogue.chat, more) if more else dialogue.chat))
+        return list(template.opening(f"{dialogue.task}\n{more}" if more else dialogue.task))
+
+    def summary_prompt(self, dialogue: Dialogue, prompt_ids: Sequence[int]) -> list[int]:
+        """Return the prompt that asks for a summary, if ``prompt_ids`` is too long; else nothing.
+
+        It ends before the observation, which is read after the summary, so that its length does not matter.
+        """
+        if self.summarize_beyond is None or len(prompt_ids) <= self.summarize_beyond or not dialogue.read_ids:
+            return []
+        return self._extended(replace(dialogue, observation=SUMMARY_REQUEST, further=""))
 
     def window(self, dialogue: Dialogue) -> tuple[str, History, str] | None:
         """Return the arguments with which `prompt` calls ``render_window``; None if it does not call it."""
@@ -516,14 +541,20 @@ def window_message(dialogue: Dialogue, history: History) -> str:
     return "\n".join(lines)
 
 
+def summary_message(dialogue: Dialogue) -> str:
+    """Return what follows the task after a summary; empty if there is none."""
+    if dialogue.summary is None:
+        return ""
+    return f"\n[Summary of the dialogue so far] {dialogue.summary}\n\n[Current observation] {dialogue.observation}"
+
+
 def make_context(context: str, tokenizer: Any, options: ChatOptions | None = None) -> ContextPolicy:
-    """Return the context of the key ``context``: ``append`` or ``window(n)``.
+    """Return the context of the key ``context``: ``append``, ``window(n)`` or ``summary(n)``.
 
     Raises:
         InputError: another name, or a tokenizer without chat template or end-of-turn token.
     """
-    size = context_window(context)
-    return ContextPolicy(ChatTemplate(tokenizer, options), size)
+    return ContextPolicy(ChatTemplate(tokenizer, options), context_window(context), summary_limit(context))
 
 
 def load_tokenizer(model_dir: str | Path) -> Any:

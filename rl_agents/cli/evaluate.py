@@ -221,7 +221,7 @@ def evaluation_report(by_seed: Sequence[Sequence[Trajectory]], samples: int | No
     everything = [t for episodes in by_seed for t in episodes]
     rates = [success_interval(episodes).mean for episodes in by_seed]
     returns = student_interval([fmean(t.episode_return for t in episodes) for episodes in by_seed])
-    turns = student_interval([fmean(len(t.steps) for t in episodes) for episodes in by_seed])
+    turns = student_interval([fmean(t.turns for t in episodes) for episodes in by_seed])
     over_tasks = success_interval(everything)
     return {
         "episodes": len(everything),

@@ -15,13 +15,20 @@ from rl_agents.installation import presets_folder
 
 
 def context_window(context: str) -> int | None:
-    """Return n of ``window(n)``, or None for ``append``. Raises `InputError`: neither of both."""
-    if context == "append":
-        return None
-    match = re.fullmatch(r"window\((\d+)\)", context)
+    """Return n of ``window(n)``, else None. Raises `InputError`: not a context."""
+    return _context_size(context, "window")
+
+
+def summary_limit(context: str) -> int | None:
+    """Return n of ``summary(n)``, else None. Raises `InputError`: not a context."""
+    return _context_size(context, "summary")
+
+
+def _context_size(context: str, name: str) -> int | None:
+    match = re.fullmatch(r"append|(window|summary)\((\d+)\)", context)
     if not match:
-        raise InputError(f"context='{context}': valid: append, window(n)")
-    return int(match[1])
+        raise InputError(f"context='{context}': valid: append, window(n), summary(n)")
+    return int(match[2]) if match[1] == name else None
 
 
 def parse_assignments(items: Iterable[str]) -> dict[str, Any]:

@@ -92,7 +92,12 @@ class RolloutKeys:
     temperature: float = key(1.0, "Sampling temperature; the learner computes logprobs at the same temperature", ge=0)
     top_p: float = key(1.0, "Probability mass of nucleus sampling", gt=0, le=1)
     context: str = key(
-        "append", "Prompt of each turn; `append`: the whole dialogue; `window(n)`: rebuilt from the last n steps"
+        "append",
+        "Prompt of each turn; `append`: the whole dialogue; `window(n)`: rebuilt from the last n steps; `summary(n)`: "
+        "beyond n tokens, the policy's own summary replaces the dialogue",
+    )
+    max_summary_tokens: int = key(
+        0, "Maximum sampled tokens of a summary; 0: `max_response_tokens`", ge=0, needs="context!=append"
     )
     tool_parser: str = key(
         "", "Parser of tool calls (docs/reference/models.md); if unset: inferred from the chat template"

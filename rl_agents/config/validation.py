@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from rl_agents.config.loading import context_window
+from rl_agents.config.loading import context_window, summary_limit
 from rl_agents.config.settings import Settings
 from rl_agents.errors import InputError
 
@@ -45,7 +45,13 @@ def validate(settings: Settings) -> None:
 
 
 def check_room(settings: Settings) -> None:
-    """Reject response lengths that leave no room for a prompt. Raises `InputError`: there is no room."""
+    """Reject lengths that leave no room for a prompt, or for a summary. Raises `InputError`: there is no room."""
+    beyond = summary_limit(settings.context)
+    if beyond is not None and beyond >= settings.max_model_len:
+        raise InputError(
+            f"context={settings.context}: no summary would be written within max_model_len={settings.max_model_len}; "
+            "take a smaller n, so that a response, the request and the summary follow n tokens"
+        )
     if settings.max_response_tokens >= settings.max_model_len:
         raise InputError(
             f"max_response_tokens={settings.max_response_tokens} leaves no room for a prompt in "

@@ -12,6 +12,8 @@ from typing import Any
 
 #: `Step.next_step` of a call whose answer was not used: an aborted retry, or a rejected sample.
 ABANDONED = -2
+#: Begins the `Step.anchor` of a summary; the rest is unique, so that step-level credit compares it with no other step.
+SUMMARY_ANCHOR = "summary of the dialogue "
 #: Fact of an episode that a limit cut: the ids that the policy would have read next.
 NEXT_PROMPT = "next_prompt"
 #: Fact of an episode with hints for a teacher: a list of (step, first, ids): it reads ``prompt_ids[:first] + ids``.
@@ -73,6 +75,11 @@ class Step:
     def from_json(cls, data: Mapping[str, Any]) -> Step:
         return cls(**{**data, "version_spans": tuple((v, count) for v, count in data["version_spans"])})
 
+    @property
+    def is_summary(self) -> bool:
+        """Whether it is the policy's summary of the dialogue (``context=summary(n)``), which no environment read."""
+        return self.anchor.startswith(SUMMARY_ANCHOR)
+
 
 @dataclass(slots=True)
 class Trajectory:
@@ -109,6 +116,11 @@ class Trajectory:
     @property
     def episode_return(self) -> float:
         return sum(step.reward for step in self.steps)
+
+    @property
+    def turns(self) -> int:
+        """Number of steps except summaries."""
+        return sum(not step.is_summary for step in self.steps)
 
     @property
     def response_tokens(self) -> int:

@@ -25,6 +25,7 @@ from rl_agents.envs.spec import CUT
 from rl_agents.orchestrator.collector import Collected, Collector
 from rl_agents.rewards.base import Reward
 from rl_agents.rollout.demonstrations import Dialogues, demonstrated_trajectories
+from rl_agents.tools.thoughts import read_thoughts
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,7 @@ def rollout_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     metrics = {
         "rollout/episodes": float(len(trajectories)),
         "rollout/failed_episodes": float(len(trajectories) - len(played)),
-        "rollout/turns": float(sum(len(t.steps) for t in trajectories)),
+        "rollout/turns": float(sum(t.turns for t in trajectories)),
         "rollout/response_tokens": float(sum(t.response_tokens for t in trajectories)),
     }
     for cause, count in Counter(t.end_cause.split(":")[0] for t in trajectories).items():
@@ -249,17 +250,32 @@ def rollout_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
             "rollout/success_rate": float(np.mean([t.success for t in played])),
             "rollout/return_mean": float(returns.mean()),
             "rollout/return_std": float(returns.std()),
-            "rollout/turns_mean": len(steps) / len(played),
+            "rollout/turns_mean": float(np.mean([t.turns for t in played])),
         }
     )
     if steps:
-        metrics["rollout/unique_states_per_step"] = len({s.anchor for s in steps}) / len(steps)
-        metrics |= step_metrics(steps)
+        anchors = [s.anchor for s in steps if not s.is_summary]
+        metrics["rollout/unique_states_per_step"] = len(set(anchors)) / max(1, len(anchors))
+        metrics |= step_metrics(steps) | summary_metrics(played)
         if cut := float(np.mean([CUT in s.observation for s in steps])):
             metrics["rollout/observation_cut_share"] = cut
     for name in sorted({name for t in played for name in t.metrics}):
         metrics[f"env/{name}"] = float(np.mean([t.metrics[name] for t in played if name in t.metrics]))
     return metrics
+
+
+def summary_metrics(played: Sequence[Trajectory]) -> dict[str, float]:
+    """Return the number and length of summaries, and the share that is empty or cut; nothing if there are none."""
+    summaries = [step for t in played for step in t.steps if step.is_summary]
+    if not summaries:
+        return {}
+    lengths = [len(step.response_ids) for step in summaries]
+    return {
+        "summary/per_episode": len(summaries) / len(played),
+        "summary/tokens_mean": float(np.mean(lengths)),
+        "summary/empty_share": float(np.mean([not read_thoughts(s.action).words.strip() for s in summaries])),
+        "summary/cut_share": float(np.mean([s.finish_reason == "length" for s in summaries])),
+    }
 
 
 def truncation_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
@@ -281,8 +297,8 @@ def truncation_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         for outcome, count in Counter(fact["outcome"] for fact in facts).items():
             metrics[f"truncation/{outcome.replace(' ', '_')}_share"] = count / len(cut)
     if whole:
-        turns, tokens = np.mean([[len(t.steps), t.response_tokens] for t in whole], axis=0)
-        metrics["truncation/turns_saved"] = float(sum(turns - len(t.steps) for t in cut))
+        turns, tokens = np.mean([[t.turns, t.response_tokens] for t in whole], axis=0)
+        metrics["truncation/turns_saved"] = float(sum(turns - t.turns for t in cut))
         metrics["truncation/tokens_saved"] = float(sum(tokens - t.response_tokens for t in cut))
     return metrics
 

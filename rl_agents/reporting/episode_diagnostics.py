@@ -55,7 +55,7 @@ CAUTIONS = (
     Caution(
         "context", lambda episodes, _: _share(t.end_cause == "context_length" for t in episodes),
         "are cut by the context (max_model_len={max_model_len}) before the task ends, and count as not solved: raise "
-        "max_model_len, lower max_response_tokens={max_response_tokens}, or rebuild prompts with context=window(n)",
+        "max_model_len, lower max_response_tokens={max_response_tokens}, or set context=window(n) or summary(n)",
     ),
     Caution(
         "response", lambda episodes, _: _cut(episodes),

@@ -145,7 +145,7 @@ def evaluation_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "eval/success_low": success.low,
         "eval/success_high": success.high,
         "eval/return_mean": fmean(t.episode_return for t in trajectories),
-        "eval/turns_mean": fmean(len(t.steps) for t in trajectories),
+        "eval/turns_mean": fmean(t.turns for t in trajectories),
         "eval/episodes": float(len(trajectories)),
         "eval/tasks": float(success.n),
         "eval/failed_episodes": float(sum(t.failed for t in trajectories)),

@@ -84,7 +84,7 @@ def episode_rows(iteration: int, trajectories: Sequence[Trajectory], most: int =
     return [
         {
             "iteration": iteration, "kind": label.lower(), "task": t.task_id, "return": float(t.episode_return),
-            "success": bool(t.success), "turns": len(t.steps), "tokens": t.response_tokens,
+            "success": bool(t.success), "turns": t.turns, "tokens": t.response_tokens,
             "end": t.end_cause or "unknown", "episode": _episode(label, t),
         }
         for label, t in [*chosen.items(), *others][:most]
@@ -111,7 +111,7 @@ def _episode(label: str, trajectory: Trajectory) -> str:
     )
     steps = []
     for number, step in enumerate(trajectory.steps, start=1):
-        notes = f"reward {step.reward:g}{'' if step.valid else ', invalid'}"
+        notes = f"{'summary' if step.is_summary else f'reward {step.reward:g}'}{'' if step.valid else ', invalid'}"
         notes += ", cut at the token limit" if step.finish_reason == "length" else ""
         steps.append(f"Step {number}, environment:\n\n{_block(step.observation)}\n\n"
                      f"Step {number}, agent ({notes}):\n\n{_block(step.action)}\n")  # fmt: skip

@@ -43,8 +43,8 @@ def read_episode(trajectory: Trajectory, tags: Sequence[str]) -> Reading:
     Only the last step can be the answer (in a tree of calls, the last step of the final conversation). It is one if it
     begins an answer after its thoughts, even an incomplete one. All other steps are tool calls, parsed or not.
     """
-    steps, end = trajectory.steps, trajectory.steps[last_word(trajectory)]
-    last = read_thoughts(end.action).words
+    steps, end = [s for s in trajectory.steps if not s.is_summary], trajectory.steps[last_word(trajectory)]
+    last = "" if end.is_summary else read_thoughts(end.action).words
     answered = "<answer>" in last
     calls = [step for step in steps if step is not end] if answered else steps
     return Reading(

@@ -14,6 +14,10 @@ T3 (training only): if the truncation rule fires after a turn that does not end 
 
 Its last token is terminal in all three cases, and nothing is bootstrapped. Later turns are not run, so that no loss and
 no advantage includes them.
+
+With ``context=summary(n)``, a turn whose prompt is too long begins with a step in which the policy writes its own
+summary (SUPO, arXiv 2510.06727). The environment does not see it: it is no turn and has the reward 0, and its state key
+is its own, so that step-level methods compare it with no other step. Its credit is that of what follows.
 """
 
 from __future__ import annotations
@@ -24,9 +28,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rl_agents.chat.template import ContextPolicy, Dialogue, instructed, with_hint
+from rl_agents.chat.template import SUMMARY_REQUEST, ContextPolicy, Dialogue, instructed, with_hint
 from rl_agents.data.tasks import step_seed
-from rl_agents.data.trajectory import NEXT_PROMPT, EpisodeSpec, Step, Trajectory, repeated, unrepeated
+from rl_agents.data.trajectory import NEXT_PROMPT, SUMMARY_ANCHOR, EpisodeSpec, Step, Trajectory, repeated, unrepeated
 from rl_agents.envs.base import TextEnv
 from rl_agents.inference.base import Engine, EngineError
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset
@@ -36,6 +40,7 @@ from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.request_queue import Failures, gathered
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, TurnFacts, reasons
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue
+from rl_agents.tools.thoughts import read_thoughts
 
 #: Characters of a traceback that are kept of an episode.
 MAX_TRACEBACK = 4000
@@ -89,6 +94,7 @@ class Episode:
         self.rule = None if self.truncation is None else self.truncation.start(spec.seed)
         self.must_answer = False
         self.hint = ""
+        self.turns = 0
 
     async def play(self) -> Trajectory:
         """Run to the end.
@@ -128,7 +134,7 @@ class Episode:
             by_hand: a human's action instead of the policy's, which later reads it as its own.
 
         Raises:
-            EngineError: the engine failed; the episode has not changed, and the turn may be run again.
+            EngineError: the engine failed; at most a summary has been added, and the turn may be run again.
             InputError: the environment reports a user error, or ``by_hand`` is too long.
         """
         try:
@@ -146,6 +152,9 @@ class Episode:
     async def _turn(self, by_hand: str | None) -> None:
         """Sample a response and let the environment answer, or end the episode if the context is full."""
         self.prompt_ids = await self.player.prompt(self.env, self.guard, self.dialogue)
+        if asked := self.player.context.summary_prompt(self.dialogue, self.prompt_ids):
+            await self._summarize(asked)
+            self.prompt_ids = await self.player.prompt(self.env, self.guard, self.dialogue)
         if not self.player.has_room(self.prompt_ids):
             if self.must_answer:
                 self._end_by_rule("no room to answer", zero=True)
@@ -154,24 +163,38 @@ class Episode:
                 await self._keep_next_prompt()
             return
         if by_hand is None:
-            steps = self.trajectory.steps
-            seed, before = step_seed(self.spec.seed, len(steps)), steps[-1] if steps else None
-            completion = await self.player.complete(self.prompt_ids, seed, before.call if before else 0, before)
-            step = self.player.step(self.prompt_ids, completion, self.answer, self.dialogue.chat)
+            step = await self._sampled(self.prompt_ids, self.answer)
         else:
             step = self.player.step_by_hand(self.prompt_ids, by_hand, self.answer)
         # Recorded before the environment answers, so that a failing environment does not hide the action.
         self.trajectory.steps.append(step)
+        self.turns += 1
         await self._keep_hint(step)
         self.answer = await self.player.act(self.env, self.guard, step)
         self.dialogue = next_dialogue(self.dialogue, step, self.answer)
         await self._check_end()
 
+    async def _sampled(self, prompt_ids: list[int], answer: EnvReply, most: int = 0) -> Step:
+        steps = self.trajectory.steps
+        seed, before = step_seed(self.spec.seed, len(steps)), steps[-1] if steps else None
+        completion = await self.player.complete(prompt_ids, seed, before.call if before else 0, before, most)
+        return self.player.step(prompt_ids, completion, answer, self.dialogue.chat)
+
+    async def _summarize(self, prompt_ids: list[int]) -> None:
+        """Let the policy's summary, which may be empty or cut, replace the dialogue; without room for it, go on."""
+        most = self.limits.max_summary_tokens or self.limits.max_response_tokens
+        if not self.player.has_room(prompt_ids, most):
+            return
+        own = f"{SUMMARY_ANCHOR}{step_seed(self.spec.seed, len(self.trajectory.steps)):016x}"
+        step = await self._sampled(prompt_ids, EnvReply(SUMMARY_REQUEST, anchor=own), most)
+        self.trajectory.steps.append(step)
+        self.dialogue = self.dialogue.summarized(read_thoughts(step.action).words.strip())
+
     async def _check_end(self) -> None:
         if self.must_answer:
             ended = self.answer.terminated
             self._end_by_rule("answered" if ended and self.answer.valid else "no answer", zero=not ended)
-        elif cause := end_cause(self.answer, len(self.trajectory.steps), self.limits.max_turns):
+        elif cause := end_cause(self.answer, self.turns, self.limits.max_turns):
             self.trajectory.end_cause = cause
             self.trajectory.terminated, self.trajectory.truncated = self.answer.terminated, not self.answer.terminated
             await self._keep_next_prompt()
@@ -196,13 +219,13 @@ class Episode:
         if self.rule is None:
             return False
         step = self.trajectory.steps[-1]
-        turn = TurnFacts(len(self.trajectory.steps), step.valid, self.answer.progress, step.action, self.answer.query)
+        turn = TurnFacts(self.turns, step.valid, self.answer.progress, step.action, self.answer.query)
         return self.rule.fires(turn)
 
     async def _truncate(self) -> None:
         assert self.truncation is not None
-        turn, after = len(self.trajectory.steps), self.truncation.after
-        fact = {"rule": self.truncation.name, "turn": turn, "because": reasons(self.rule)}
+        after = self.truncation.after
+        fact = {"rule": self.truncation.name, "turn": self.turns, "because": reasons(self.rule)}
         self.trajectory.facts["truncation"] = fact
         if after == "force_answer":
             await self._ask_for_answer()

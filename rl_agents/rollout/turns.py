@@ -30,6 +30,7 @@ class Limits:
     Attributes:
         max_response_tokens: maximum sampled tokens per step; fewer if the context is nearly full.
         max_model_len: maximum tokens of prompt and response.
+        max_summary_tokens: as ``max_response_tokens``, of a summary; 0: the same.
         temperature: sampling temperature; 0 is greedy.
         env_timeout_s: maximum seconds of one reset or step; 0: no limit.
         truncation: T3; None in evaluations.
@@ -48,6 +49,7 @@ class Limits:
     max_observation_characters: int = 0
     next_prompt: bool = False
     hints: bool = False
+    max_summary_tokens: int = 0
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Limits:
@@ -62,6 +64,7 @@ class Limits:
             max_observation_characters=settings.max_observation_characters,
             next_prompt=getattr(settings, "bootstrap_on_truncation", False),
             hints=bool(settings.teacher or settings.teacher_url),
+            max_summary_tokens=settings.max_summary_tokens,
         )
 
     def for_evaluation(self, temperature: float) -> Limits:
@@ -97,24 +100,26 @@ class Player:
             raise EnvFailure(f"env_garbage: render_window returned {type(message).__name__}, not a str")
         return self.context.prompt(dialogue, lambda task, history, observation: message)
 
-    def has_room(self, prompt_ids: list[int]) -> bool:
-        return len(prompt_ids) + least_room(self.limits.max_response_tokens) <= self.limits.max_model_len
+    def has_room(self, prompt_ids: list[int], most: int = 0) -> bool:
+        """Return whether a response of at most ``most`` tokens, 0 for the limits', is worth sampling."""
+        return len(prompt_ids) + least_room(most or self.limits.max_response_tokens) <= self.limits.max_model_len
 
     async def complete(
-        self, prompt_ids: list[int], seed: int, parent: int = 0, before: Step | None = None
+        self, prompt_ids: list[int], seed: int, parent: int = 0, before: Step | None = None, most: int = 0
     ) -> Completion:
         """Sample a response, or return the recorded one for this prompt and seed.
 
         Args:
             parent: the previous call of the dialogue; 0: none.
             before: its step, if that is known.
+            most: maximum sampled tokens; 0: the limits'.
 
         Raises:
             EngineError: the engine failed, or its completion would corrupt training.
         """
         if self.recorder is not None and (known := self.recorder.recall(prompt_ids, seed)) is not None:
             return known
-        budget = min(self.limits.max_response_tokens, self.limits.max_model_len - len(prompt_ids))
+        budget = min(most or self.limits.max_response_tokens, self.limits.max_model_len - len(prompt_ids))
         sampling = Sampling(
             max_tokens=budget,
             temperature=self.limits.temperature,

@@ -113,8 +113,11 @@ class AgentSession:
         before, by = len(steps), "agent" if action is None else "human"
         await self.episode.turn(action)
         answer, outcome = self.episode.answer, self.outcome()
-        step = steps[before] if len(steps) > before else None
+        written = steps[before:]
+        step = written.pop() if written and not written[-1].is_summary else None
         info: dict[str, Any] = {"by": by, "checkpoint": self.label if by == "agent" else ""}
+        if written:
+            info["summary"] = written[0].action
         if step is not None:
             info |= {"valid": step.valid, "prompt_tokens": len(step.prompt_ids)}
             info |= {"response_tokens": len(step.response_ids), "finish_reason": step.finish_reason}

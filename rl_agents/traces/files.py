@@ -71,7 +71,7 @@ def _dialogue(steps: Sequence[Step], chat: Mapping[str, Any]) -> dict[str, Any]:
     """
     messages, tools = list[Any](chat.get("messages", ())), chat.get("tools", [])
     known = {tool["function"]["name"] for tool in tools}
-    for number, step in enumerate(steps):
+    for number, step in enumerate(step for step in steps if not step.is_summary):
         pending = messages[-1].get("tool_calls", ()) if number else ()
         if not pending and (number or not messages):
             messages.append({"role": "user", "content": step.observation})

@@ -98,7 +98,10 @@ def _penalize_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory], 
     maximum, factor = settings.max_response_tokens, settings.overlong_factor
     cache = settings.overlong_cache or max(1, maximum // 5)
     penalties = [
-        [overlong_penalty(len(step.response_ids), maximum, cache, factor=factor) for step in trajectory.steps]
+        [  # a summary has its own limit
+            0.0 if step.is_summary else overlong_penalty(len(step.response_ids), maximum, cache, factor=factor)
+            for step in trajectory.steps
+        ]
         for trajectory in trajectories
     ]
     for row in rows:

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 from typing import Any, cast
 
-from rl_agents.chat.template import ContextPolicy, Dialogue
-from rl_agents.config import Settings, context_window
+from rl_agents.chat.template import SUMMARY_REQUEST, ContextPolicy, Dialogue
+from rl_agents.config import Settings, context_window, summary_limit
 from rl_agents.envs.base import TextEnv, env_spec, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError, NoTasks
 from rl_agents.inference.base import Engine
@@ -241,15 +241,19 @@ def _summary(settings: Settings, turns: int, read: Sequence[_Reading], garbled: 
     seen = [*read, *garbled] if env_spec(settings.env).borrows else read
     shown = any(len(reading.sizes) > 1 for reading in seen)
     played = [reading.sizes for reading in [*read, *garbled] if len(reading.sizes) > 1]
+    observation = max(*firsts, UNSEEN_OBSERVATION)
     if not shown:
-        observation = max(*firsts, UNSEEN_OBSERVATION)
         base, repeated = float(max(firsts) + further * observation), float(further)
     elif window is None:
         pace = max((sizes[-1] - sizes[0]) / (len(sizes) - 1) for sizes in played)
-        biggest = max(after - before for sizes in played for before, after in pairwise(sizes))
-        base, repeated = max(firsts) + max(further - 1, 0) * pace + biggest, float(further)
+        observation = max(after - before for sizes in played for before, after in pairwise(sizes))
+        base, repeated = max(firsts) + max(further - 1, 0) * pace + observation, float(further)
     else:
         base, repeated = float(max(map(max, played))), max(reading.repeated for reading in read)
+    beyond = summary_limit(settings.context)
+    if beyond is not None:  # n tokens, a response and the request, or what follows a summary; then another response
+        base = max(beyond + len(SUMMARY_REQUEST.split()), max(firsts) + observation) + settings.max_summary_tokens
+        repeated = float(not settings.max_summary_tokens)
     return Dialogues(
         tasks=len(read),
         turns=turns,

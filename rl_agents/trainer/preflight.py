@@ -12,6 +12,7 @@ import psutil
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.chat.template import ChatOptions, ContextPolicy, load_tokenizer, make_context
+from rl_agents.config import summary_limit
 from rl_agents.inference.base import CACHE_BYTES, EngineSettings
 from rl_agents.inference.hub import find_folder, how_to_get, plain_name
 from rl_agents.inference.model_shape import ModelShape, model_shape, read_config
@@ -171,6 +172,8 @@ def _memory(settings: Settings, shape: ModelShape | None, dialogues: Dialogues |
     whole = dialogues and settings.sample_layout == "merged" and settings.context == "append"
     responses = dialogues.turns_read if dialogues and whole else 1.0
     share = min(1.0, responses * settings.max_response_tokens / settings.max_model_len)
+    if summary_limit(settings.context) is not None:
+        share = 1.0  # rows of any number of responses
     scored = math.ceil(micro_batch(settings) * share)
     found = [_learner(settings, shape, scored, gpu_gb), _engine(settings, shape, gpu_gb)]
     if shape.parameters <= SMALL and not settings.gpus_per_learner and not settings.gpus_per_engine:

@@ -14,7 +14,7 @@ from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.chain_gae import ChainGaeKeys
 from rl_agents.chat.template import ChatOptions, load_tokenizer, make_context
-from rl_agents.config import Settings, validate
+from rl_agents.config import Settings, summary_limit, validate
 from rl_agents.config.validation import check_room
 from rl_agents.durable import read_json
 from rl_agents.envs.base import (
@@ -341,6 +341,11 @@ def _check_truncation(settings: Settings, recipe: AlgorithmSpec, spec: EnvSpec) 
                 f"{name}={getattr(settings, name)} does not work with algo {recipe.name}: it rewards single steps and "
                 f"drops hopeless states itself; leave {name}={idle}"
             )
+    if recipe.source == "search" and summary_limit(settings.context) is not None:
+        raise InputError(
+            f"context={settings.context} does not work with algo {recipe.name}: it compares single actions, and a "
+            "summary is none; take context=append or window(n)"
+        )
     if settings.truncation == "t3":
         settings.truncation_window = progress_window(settings, spec)
     if settings.truncation == "similarity":

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rl_agents.algorithms.vspo import smoothing_weight
+from rl_agents.data.trajectory import SUMMARY_ANCHOR
 from rl_agents.store.reader import PoolReader, Stored, StoreQuery
 from rl_agents.store.records import Outcome, Session
 from rl_agents.store.schema import load_text
@@ -121,9 +122,11 @@ def _step(outcome: Outcome, most: int, apart: bool) -> dict[str, Any]:
     texts = {"observation": outcome.observation, "action": action, "thought": thought}
     cut = {name: len(value) for name, value in texts.items() if len(value) > most}
     anchor = None if outcome.anchor == outcome.observation else outcome.anchor[:SHORT]
+    summary = outcome.anchor.startswith(SUMMARY_ANCHOR)
     return {
         "ordinal": outcome.ordinal, **{name: value[:most] for name, value in texts.items()}, "cut": cut,
-        "anchor": anchor, "valid": outcome.valid, "next": outcome.next_step, "call": str(outcome.call),
+        "anchor": anchor, "summary": summary, "valid": outcome.valid, "next": outcome.next_step,
+        "call": str(outcome.call),
     }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ ROWS = """
 --set max_response_tokens=300 max_model_len=256 => max_response_tokens=300 leaves no room for a prompt in max_model_le
 --seed -1 => seed=-1: must be at least 0
 --seed x => argument --seed: invalid int value: 'x' (see run.py --help)
---set context=window => context='window': valid: append, window(n)
+--set context=window => context='window': valid: append, window(n), summary(n)
 --set placement=colocate num_env_runners=0 => placement=colocate: needs num_env_runners of 1 or more
 --set placement=colocate engine_mode=async => placement=colocate: engine_mode=async has processes of its own
 --set tensor_parallel=2 => tensor_parallel=2 needs engine_mode=async

@@ -21,7 +21,7 @@ CASES = [
     (["--checkpoint", ".", "--set", "engine=torch", "--engine", "vllm"], "engine is given twice"),
     (["--checkpoint", ".", "--prot", "1"], "unknown flag '--prot': did you mean '--port'?"),
     (["--checkpoint", "model", "--set", "env.color=red"], "env.color"),
-    (["--checkpoint", "model", "--set", "context=windw"], "context='windw': valid: append, window(n)"),
+    (["--checkpoint", "model", "--set", "context=windw"], "context='windw': valid: append, window(n), summary(n)"),
 ]
 
 

@@ -59,7 +59,7 @@ def trained_way(server: Server, seed: int, context: str) -> Trajectory:
     return server.run(Episode(EpisodeSpec(task, 0, 0, seed), env, engine, policy, limits).play())
 
 
-@pytest.mark.parametrize("context", ["append", "window(2)"])
+@pytest.mark.parametrize("context", ["append", "window(2)", "summary(60)"])
 def test_a_session_is_the_episode_that_an_env_runner_plays(tmp_path: Path, context: str) -> None:
     server = Server(write_babbler(tmp_path / "babbler"), context=context, **RUN)
     for seed in (3, 4):
@@ -71,7 +71,10 @@ def test_a_session_is_the_episode_that_an_env_runner_plays(tmp_path: Path, conte
         assert len(expected.steps) > 2 and session["task_id"] == expected.task_id
         assert [s.prompt_ids for s in played.steps] == [s.prompt_ids for s in expected.steps]
         assert [s.response_ids for s in played.steps] == [s.response_ids for s in expected.steps]
-        assert [t["text"] for t in turns if t["text"]] == [s.action for s in expected.steps]
+        assert [t["text"] for t in turns if t["text"]] == [s.action for s in expected.steps if not s.is_summary]
+        summaries = [s.action for s in expected.steps if s.is_summary]
+        assert [t["info"]["summary"] for t in turns if "summary" in t["info"]] == summaries
+        assert bool(summaries) == context.startswith("summary")
         assert turns[-1]["info"]["outcome"]["end_cause"] == expected.end_cause
         close(server, session)
     server.close()

@@ -58,7 +58,7 @@ class Talkative:
         return Completion(ids, [-0.5] * len(ids), 0, "length")
 
 
-@pytest.mark.parametrize("context", ["append", "window(2)"])
+@pytest.mark.parametrize("context", ["append", "window(2)", "summary(600)"])
 @pytest.mark.parametrize("env", GAMES)
 def test_no_episode_is_cut_by_the_context(model: Path, env: str, context: str) -> None:
     settings = resolved(model, env=env, context=context)

@@ -155,6 +155,7 @@
         { class: "between" },
         el.h2(
           `Step ${step.ordinal + 1}`,
+          step.summary ? el.span({ class: "badge" }, "summary") : null,
           step.valid ? null : el.span({ class: "badge warn" }, "could not be parsed"),
           step.finish === "length" ? el.span({ class: "badge warn" }, "cut at the token limit") : null,
           V.stepMarks(data, step),

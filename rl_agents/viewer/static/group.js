@@ -105,6 +105,7 @@
         { class: "figures" },
         parted === number ? el.span({ class: "badge" }, "diverges here") : null,
         step.advantage === null ? null : V.advantage(step.advantage, limit),
+        step.summary ? el.span({ class: "badge" }, "summary") : null,
         step.valid ? null : el.span({ class: "badge warn" }, "invalid"),
         step.finish === "length" ? el.span({ class: "badge warn" }, "cut") : null,
         el.span({ class: "quiet" }, notes),
