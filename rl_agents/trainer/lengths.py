@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 from typing import Any, cast
 
-from rl_agents.chat.template import SUMMARY_REQUEST, ContextPolicy, Dialogue
+from rl_agents.chat.template import SUMMARY_REQUEST, ContextPolicy, Dialogue, summary_message
 from rl_agents.config import Settings, context_window, summary_limit
 from rl_agents.envs.base import TextEnv, env_spec, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError, NoTasks
@@ -106,10 +106,11 @@ def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> 
     with event_loop() as loop:
         read, garbled = loop.run(_readings(settings, player, pool, played))
     turns = settings.max_turns + (settings.prompting == "reflexion")
-    found = _summary(settings, turns, read, garbled)
+    asked = len(context.template.between(SUMMARY_REQUEST + summary_message(Dialogue.start("").summarized(""))))
+    found = _summary(settings, turns, read, garbled, asked)
     calls = max((len(reading.sizes) for reading in garbled), default=0)
     tried = env_spec(settings.env).borrows and 1 < calls < turns
-    return replace(found, tried=_summary(settings, calls, read, garbled)) if tried else found
+    return replace(found, tried=_summary(settings, calls, read, garbled, asked)) if tried else found
 
 
 async def _readings(
@@ -234,7 +235,9 @@ def _garbled(turns: int | None) -> Choose:
     return lambda turn, observation, info: MADE_UP if turns is None or turn < turns else None
 
 
-def _summary(settings: Settings, turns: int, read: Sequence[_Reading], garbled: Sequence[_Reading]) -> Dialogues:
+def _summary(
+    settings: Settings, turns: int, read: Sequence[_Reading], garbled: Sequence[_Reading], asked: int
+) -> Dialogues:
     firsts = [reading.sizes[0] for reading in read]
     window = context_window(settings.context)
     further = turns - 1 if window is None else min(turns - 1, window)
@@ -251,9 +254,9 @@ def _summary(settings: Settings, turns: int, read: Sequence[_Reading], garbled: 
     else:
         base, repeated = float(max(map(max, played))), max(reading.repeated for reading in read)
     beyond = summary_limit(settings.context)
-    if beyond is not None:  # n tokens, a response and the request, or what follows a summary; then another response
-        base = max(beyond + len(SUMMARY_REQUEST.split()), max(firsts) + observation) + settings.max_summary_tokens
-        repeated = float(not settings.max_summary_tokens)
+    if beyond is not None:  # n tokens, or task, summary and observation; then a response and the next summary
+        base = max(beyond, max(firsts) + observation) + asked + 2 * settings.max_summary_tokens
+        repeated = 0.0 if settings.max_summary_tokens else 2.0
     return Dialogues(
         tasks=len(read),
         turns=turns,

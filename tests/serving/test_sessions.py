@@ -59,7 +59,7 @@ def trained_way(server: Server, seed: int, context: str) -> Trajectory:
     return server.run(Episode(EpisodeSpec(task, 0, 0, seed), env, engine, policy, limits).play())
 
 
-@pytest.mark.parametrize("context", ["append", "window(2)", "summary(60)"])
+@pytest.mark.parametrize("context", ["append", "window(2)", "summary(0)"])
 def test_a_session_is_the_episode_that_an_env_runner_plays(tmp_path: Path, context: str) -> None:
     server = Server(write_babbler(tmp_path / "babbler"), context=context, **RUN)
     for seed in (3, 4):

@@ -70,6 +70,8 @@ def test_no_episode_is_cut_by_the_context(model: Path, env: str, context: str) -
     causes = Counter(t.end_cause for t in rollouts.trajectories)
     assert not causes["context_length"], settings.lengths
     assert all(len(step.response_ids) == limits.max_response_tokens for t in rollouts.trajectories for step in t.steps)
+    if context.startswith("summary"):
+        assert env == "circuit_decoding" or any(step.is_summary for t in rollouts.trajectories for step in t.steps)
 
 
 def test_the_defaults_would_have_cut_all_of_them(model: Path) -> None:
