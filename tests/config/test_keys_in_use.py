@@ -54,6 +54,7 @@ REASONS = {
     **dict.fromkeys(["teacher_url", "teacher_model", "teacher_key_env"], "where a teacher's server is varies"),
     "ref_kl_coef": "a KL from a teacher beside another method's loss is a user's choice",
     "max_observation_characters": "for environments whose answers are long, and contexts that hold more or less",
+    "max_summary_tokens": "how long a summary must be depends on the task",
     "weight_switch": "how long responses run depends on the task",
     **dict.fromkeys(["tool_parser", "reasoning_parser"], "found from the model's chat template"),
     "template_date": "another day than the one on which the run begins",
@@ -78,4 +79,4 @@ def test_every_key_is_in_use_or_has_a_reason() -> None:
 
 def test_the_number_of_keys_is_known() -> None:
     """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
-    assert len(KEYS) == 180
+    assert len(KEYS) == 181
