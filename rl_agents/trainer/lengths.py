@@ -347,7 +347,7 @@ def _choose(
         return
     if "max_response_tokens" in open_keys:
         settings.max_response_tokens = min(usual, found.response_in(most))
-        if settings.max_response_tokens < SHORTEST_RESPONSE and not found.shown:
+        if settings.max_response_tokens < SHORTEST_RESPONSE and (found.made_up or not found.shown):
             settings.max_response_tokens = max(1, min(usual, most - found.longest))
         elif settings.max_response_tokens < SHORTEST_RESPONSE and env_spec(settings.env).borrows:
             settings.max_response_tokens = max(1, settings.max_response_tokens)
