@@ -54,6 +54,7 @@ ELSEWHERE = {
     r"trackers=\[trackio": "reporting/test_trackers.py",
     r"benchmarks\.airline": "benchmarks/test_airline.py",
     r"one-file/start": "test_one_file.py",
+    r"env openenv": "envs/test_openenv.py",
     r"c(laude_code|odex)_grpo": "gateway/clients/test_coding_commands.py",
 }
 #: The reason why no test does.

@@ -206,6 +206,8 @@ def starter_spec(name: str, options: Mapping[str, Any] = MappingProxyType({})) -
     name = CLASSES.get(name, name)
     if (family := _family(name)) and family.starter:
         return family.starter(name, read_env_options(env_spec(name), options))
+    if starter_of := _part(env_spec(name), "demonstrations", "starter_of"):
+        return starter_of(read_env_options(env_spec(name), options))  # type: ignore[no-any-return]
     spec: StarterSpec | None = _part(env_spec(name), "demonstrations", "STARTER")
     if spec is None:
         raise NoPlayer(name)

@@ -53,8 +53,8 @@ class EnvSpec:
         name: as on the command line.
         module: a package with the modules ``env``, ``tasks`` and, for a warm-start model, ``demonstrations``; or one
             module with the same names: ``make(options, max_turns) -> TextEnv``, ``task_ids(split, options) ->
-            list[str]`` (split ``train`` or ``test``) and ``STARTER`` (`StarterSpec`). Default: the folder of that name
-            here.
+            list[str]`` (split ``train`` or ``test``) and ``STARTER`` (`StarterSpec`) or ``starter_of(options) ->
+            StarterSpec``. Default: the folder of that name here.
         options: frozen data class of the environment's own keys (`rl_agents.config.options.key`), which are set by
             ``--set env.KEY=VALUE``.
         max_turns: turn limit of an episode if the run's key ``max_turns`` is 0.

@@ -195,7 +195,7 @@ def _calls(found: Iterable[Written], schemas: Mapping[str, Mapping[str, Any]]) -
         if written.as_text:
             properties = schemas.get(written.name or "", {}).get("properties") or {}
             calls.append(
-                ToolCall(written.name or "", {k: _typed(v, properties.get(k)) for k, v in written.value.items()})
+                ToolCall(written.name or "", {k: typed(v, properties.get(k)) for k, v in written.value.items()})
             )
         elif written.name:
             calls.append(read_call({"name": written.name, "arguments": written.value}))
@@ -207,7 +207,7 @@ def _calls(found: Iterable[Written], schemas: Mapping[str, Mapping[str, Any]]) -
     return tuple(calls)
 
 
-def _typed(text: str, schema: Any) -> Any:
+def typed(text: str, schema: Any) -> Any:
     """Return a parameter that was written as text as a JSON value of its schema's type.
 
     Without a schema, a text that is valid JSON is read as JSON, because models' templates write only strings unquoted.
