@@ -91,9 +91,10 @@ def text_of(observation: Mapping[str, Any], shown: list[str]) -> str:
     """Return the agent's text: a tool's result, the only field's value, or a line for each. Raises `ToolError`."""
     if "tool_name" in observation:
         error, result = observation.get("error"), observation.get("result")
-        parts = result.get("content") if isinstance(result, dict) else None
+        whole = result if isinstance(result, dict) else {}
+        parts = whole.get("content")
         text = "\n".join(_plain(part.get("text", part)) for part in parts) if parts else _plain(result)
-        if error or (parts and result.get("is_error")):
+        if error or whole.get("is_error"):
             raise ToolError(_plain(error.get("message", error)) if error else text)
         return text
     values = {name: _plain(observation[name]) for name in shown or observation if observation.get(name) is not None}
