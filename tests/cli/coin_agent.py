@@ -57,7 +57,7 @@ class CoinAgent:
                 "rollout/episodes": 8.0,
                 "rollout/failed_episodes": 0.0,
                 "rollout/response_tokens": 16.0,
-                "rollout_corr/logprob_diff_max": 2e-6,
+                "rollout_corr/logprob_diff_mean": 2e-6,
             }
         }
 

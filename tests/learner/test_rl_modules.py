@@ -11,6 +11,7 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.learner.learner import AgentLearner
 from rl_agents.learner.metrics import LearnerMetrics
 from rl_agents.learner.rl_modules import CausalLMModule
+from rl_agents.losses import RL
 
 
 def forward(logits: torch.Tensor, ids: list[list[int]], mask: list[list[float]], **options: object) -> dict:
@@ -52,13 +53,13 @@ def bonus(logits: torch.Tensor, coefficient: float) -> tuple[torch.Tensor, float
     mask = [[0.0, 1.0, 1.0, 0.0]]
     scores = forward(logits, [[0, 1, 2, 0]], mask, entropy_gradient=coefficient > 0)
     settings = Settings.from_dict({"algo": "grpo", "entropy_coef": coefficient})
-    learner = SimpleNamespace(
-        settings=settings, recipe=ALGORITHMS["grpo"], sums=LearnerMetrics(), _before_first_step=False, _tag="actor"
-    )
+    learner = AgentLearner.__new__(AgentLearner)
+    learner.settings, learner.recipe, learner.sums = settings, ALGORITHMS["grpo"], LearnerMetrics()
+    learner._before_first_step, learner._tag, learner._by_token = False, "actor", False
     old = scores["logprobs"].detach()
     batch = {"mask": torch.tensor(mask), "logprobs": old, "advantages": torch.zeros(1, 4)}
-    batch |= {"segments": torch.tensor([[-1, 0, 0, -1]]), "weights": torch.tensor(mask) / 2}
-    loss = AgentLearner._policy_loss(learner, batch, scores)  # type: ignore[arg-type]
+    batch |= {"segments": torch.tensor([[-1, 0, 0, -1]]), "weights": {RL: torch.tensor(mask) / 2}}
+    loss = learner._policy_loss(batch, scores)
     return loss, float(scores["entropy"].detach().sum()) / 2
 
 
