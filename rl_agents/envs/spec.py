@@ -34,7 +34,7 @@ and an attribute ``answer_instruction`` (str), the instruction after the last fe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -118,6 +118,8 @@ class StarterSpec:
         variant: the environment's keys (without ``env.``) -> the warm-start model for them, if there are several models
             for different prompts. It sets those keys in its ``defaults``, so that the same keys select it again.
         takes: the time that making it takes on one core, for the line that reports it.
+        summarize: (the dialogue so far, as ``demonstrate`` returns it) -> its summary, which ``sft`` imitates with
+            ``context=summary(n)``; None: dialogues are imitated whole.
     """
 
     build_tokenizer: Callable[[], Any]
@@ -130,6 +132,7 @@ class StarterSpec:
     expert: Callable[..., list[tuple[str, str]]] | None = None
     variant: Callable[[Mapping[str, Any]], StarterSpec | None] | None = None
     takes: str = "about a minute"
+    summarize: Callable[[Sequence[tuple[str, str]]], str] | None = None
 
 
 #: The mark in the middle of a cut observation.

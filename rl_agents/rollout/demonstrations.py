@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 from rl_agents.background import settled
 from rl_agents.chat.messages import Message, action_text, inline_thoughts
 from rl_agents.chat.template import (
+    SUMMARY_REQUEST,
     ChatOptions,
     ContextPolicy,
     Dialogue,
@@ -23,7 +24,7 @@ from rl_agents.config import Settings, context_window
 from rl_agents.data.row_cache import Entry, keep
 from rl_agents.data.tables import open_table
 from rl_agents.data.tasks import stream_seed
-from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.data.trajectory import SUMMARY_ANCHOR, Step, Trajectory
 from rl_agents.envs.base import TextEnv, env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError
 from rl_agents.traces.files import Defect, iter_traces
@@ -53,7 +54,7 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
         chat = starter.opening(task, options) if starter.opening else ""
         if env is not None:
             settled(env.reset(seed=0, options={"task_id": task}))
-        trajectory = encode_dialogue(dialogue, context, settings.max_model_len, chat, env)
+        trajectory = encode_dialogue(dialogue, context, settings.max_model_len, chat, env, starter.summarize)
         trajectory.task_id, trajectory.group_id, trajectory.seed = task, index, stream_seed(seed, index)
         trajectories.append(trajectory)
     if env is not None:
@@ -136,6 +137,7 @@ def encode_dialogue(
     max_model_len: int,
     chat: str = "",
     env: TextEnv | None = None,
+    summarize: Callable[[Sequence[tuple[str, str]]], str] | None = None,
 ) -> Trajectory:
     """Tokenize (observation, action) turns as the policy would read and write them.
 
@@ -144,12 +146,18 @@ def encode_dialogue(
     Args:
         chat: the beginning of the dialogue if it is more than one user message (`context.chat_text`).
         env: reset to the task; it takes the same steps and writes windows in its own format (``render_window``).
+        summarize: `rl_agents.envs.spec.StarterSpec.summarize`.
     """
     trajectory = _empty()
     render: RenderWindow | None = getattr(env, "render_window", None)
     dialogue: Dialogue | None = None
-    for observation, action in turns:
+    for number, (observation, action) in enumerate(turns):
         dialogue = _after(dialogue, trajectory, observation, "") if dialogue else Dialogue.start(observation, chat)
+        if summarize is not None and (asked := context.summary_prompt(dialogue, context.prompt(dialogue, render))):
+            text = summarize(turns[:number])
+            if not _append(trajectory, context, asked, SUMMARY_REQUEST, text, max_model_len, SUMMARY_ANCHOR):
+                break
+            dialogue = dialogue.summarized(text)
         if not _add(trajectory, context, dialogue, action, max_model_len, render):
             break
         if env is not None:
@@ -198,7 +206,14 @@ def _add(
     render: RenderWindow | None = None,
 ) -> bool:
     """Add the next step; if it does not fit, end the trajectory and return False."""
-    prompt = context.prompt(dialogue, render)
+    prompt, observation = context.prompt(dialogue, render), dialogue.observation
+    return _append(trajectory, context, prompt, observation, action, max_model_len, observation)
+
+
+def _append(
+    trajectory: Trajectory, context: ContextPolicy, prompt: list[int], observation: str, action: str,
+    max_model_len: int, anchor: str,
+) -> bool:  # fmt: skip
     response = context.template.answer_ids(action)
     if len(prompt) + len(response) > max_model_len:
         trajectory.terminated, trajectory.truncated = False, True
@@ -210,8 +225,8 @@ def _add(
             logprobs=[0.0] * len(response),
             policy_version=-1,
             finish_reason="stop",
-            observation=dialogue.observation,
-            anchor=dialogue.observation,
+            observation=observation,
+            anchor=anchor,
             action=action,
         )
     )

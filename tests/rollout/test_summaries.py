@@ -24,6 +24,7 @@ from rl_agents.inference.base import EngineError
 from rl_agents.orchestrator.rollout_batch import rollout_metrics
 from rl_agents.rewards.reading import read_episode
 from rl_agents.rollout.agent_loop import Episode, Limits
+from rl_agents.rollout.demonstrations import encode_dialogue
 from rl_agents.rollout.truncation import Truncation
 from rl_agents.store.records import outcome_record, session_records
 from rl_agents.trainer.resolve import resolve
@@ -274,3 +275,15 @@ def test_rewards_that_read_episodes_do_not_take_a_summary_for_a_call_or_an_answe
 def test_what_cannot_work_is_refused(keys, problem):
     with pytest.raises(InputError, match=problem):
         resolve(Settings.from_dict({"engine": "torch", "max_model_len": 512, "max_response_tokens": 9, **keys}))
+
+
+def test_demonstrated_summaries_are_read_as_the_agent_loop_would():
+    turns = [("task 2 begins", "go"), *((f"turn {t}", "go") for t in range(1, 5))]
+    context = make_context("summary(80)", qwen())
+    shown_to_it = encode_dialogue(turns, context, 2000, summarize=lambda past: f"so far {len(past)}")
+    said = iter([step.action for step in shown_to_it.steps])
+    played, _ = play(80, by=ScriptedEngine(qwen(), lambda text: next(said)))
+    assert any(step.is_summary for step in shown_to_it.steps)
+    assert [s.prompt_ids for s in shown_to_it.steps] == [s.prompt_ids for s in played.steps]
+    assert [s.response_ids for s in shown_to_it.steps] == [s.response_ids for s in played.steps]
+    assert not any(step.is_summary for step in encode_dialogue(turns, context, 2000).steps)

@@ -86,10 +86,17 @@ def _terms(word: str) -> int:
 
 compose_embeddings = partial(sum_parts, parts=_parts, terms=_terms)
 
+
+def summarize(turns: Sequence[tuple[str, str]]) -> str:
+    """Return the last turn's candidates and guess, without tags."""
+    return " ".join(word for word in turns[-1][1].split() if word.isdigit())
+
+
 STARTER = word_starter(
     ScriptedPlayer(GuessNumbersEnv, _begin, Habits()),
     words,
     max_tokens=512,
+    summarize=summarize,
     # Four heads of width 16 were clearly worse than two of width 32 after the same number of steps.
     compose=compose_embeddings,
     # A turn lists at most nine candidates.
