@@ -22,6 +22,7 @@ from rl_agents.rewards.base import Reward, make_reward
 from rl_agents.rewards.judges import check_judge
 from rl_agents.store.files import pool_file
 from rl_agents.store.reader import PoolReader, StoreQuery
+from rl_agents.trainer.unused_keys import idle_keys
 
 #: Sessions whose groups are compared: siblings of searches have the rewards of their search.
 KINDS = ("episode", "gateway")
@@ -48,6 +49,8 @@ def run(argv: Sequence[str]) -> int:
     reward, scored, total = make_reward(settings), list[Scored](), 0
     with PoolReader(pool) as reader:
         numbers = [row[0] for row in reader.rows("SELECT DISTINCT iteration FROM sessions ORDER BY iteration")]
+        if args.iteration is not None and args.iteration - 1 not in numbers:
+            raise InputError(f"--iteration {args.iteration}: {pool} has {numbers[0] + 1} to {numbers[-1] + 1}")
         for number in numbers if args.iteration is None else [args.iteration - 1]:
             episodes = rescored(reader, number, reward, settings.reward)
             total, scored = total + len(episodes), scored + [one for one in episodes if one is not None]
@@ -66,13 +69,18 @@ def reward_settings(folder: RunFolder, given: Mapping[str, Any]) -> Settings:
     """Return a run's settings with other rewards; those of a pool alone are the defaults.
 
     Raises:
-        InputError: a key that is not a reward's, or a judge without a server.
+        InputError: no key, one that is not a reward's or has no effect, or a judge without a server.
     """
+    if not given:
+        raise InputError("rescore needs another reward or judge: --set reward=NAME")
     settings = restored_settings(folder.config_file) if folder.config_file.is_file() else Settings()
     known = {*keys_of(RewardKeys), "plugins"}
     if wrong := [name for name in given if name not in known]:
         raise unknown("key of rewards", wrong[0], known)
     settings.update(given)
+    for name, reason in idle_keys(settings).items():
+        if name in given:
+            raise InputError(f"key '{name}' {reason}")
     if settings.reward == "prs":
         check_judge(settings)
     return settings

@@ -58,9 +58,9 @@ def check_model_dir(model_dir: str | Path) -> Path:
     """
     folder = model_folder(model_dir)
     if not (folder / "config.json").is_file():
-        raise InputError(
-            f"model={model_dir}: no config.json; a Hugging Face model folder is needed{again(folder, model_dir)}"
-        )
+        saved = max((path.parent for path in folder.glob("**/hf/config.json")), default=None)
+        needed = f"take {saved}" if saved else f"a Hugging Face model folder is needed{again(folder, model_dir)}"
+        raise InputError(f"model={model_dir}: no config.json; {needed}")
     if not any(folder.glob("*.safetensors")):
         raise InputError(
             f"model={model_dir}: no *.safetensors weights (other formats are not loaded){again(folder, model_dir)}"

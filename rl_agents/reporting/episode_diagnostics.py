@@ -69,9 +69,12 @@ CAUTIONS = (
         "a larger model",
     ),
     Caution(
-        "advantage",  # siblings of a search mostly agree, and it also trains on paths
+        # Siblings of a search mostly agree, and it also trains on paths; the KL from a teacher is a gradient, too.
+        "advantage",
         lambda _, record: (
-            0.0 if "search/sampled_steps" in record else float(record.get("rollout/zero_advantage_share") or 0.0)
+            0.0
+            if record.keys() & {"search/sampled_steps", "actor/ref_kl"}
+            else float(record.get("rollout/zero_advantage_share") or 0.0)
         ),
         "have no advantage, because all that they are compared with got the same return, and give no gradient: {why}",
     ),

@@ -97,9 +97,11 @@ def test_the_table_and_nothing_is_written(folder: Path, capsys) -> None:
     [
         (["--set", "reward=rescore"], "unknown reward 'rescore': did you mean 'rescored'?"),
         (["--set", "lr=1"], "unknown key of rewards 'lr'"),
-        (["--set", "reward=prs", "judge=openai"], "judge=openai needs judge_url"),
+        (["--set", "reward=prs", "prs_form=general", "judge=openai"], "judge=openai needs judge_url"),
         (["--set", "reward=rescored-raises"], "reward=rescored-raises scored none of"),
-        (["--set", "reward=rescored", "--iteration", "9"], "none of 0 episodes has a score"),
+        (["--set", "reward=rescored", "--iteration", "9"], "has 1 to 2"),
+        ([], "rescore needs another reward or judge"),
+        (["--set", "prs_form=short"], "key 'prs_form' has no effect without reward=prs"),
         (["--iteration", "0"], "--iteration 0: must be at least 1"),
     ],
 )

@@ -12,6 +12,7 @@ from rl_agents.algorithms import Settings
 from rl_agents.cli import main
 from rl_agents.errors import InputError
 from rl_agents.inference.hub import find_folder, pinned, plain_name
+from rl_agents.inference.model_shape import check_model_dir
 from rl_agents.serving.source import Checkpoint, find_checkpoint
 from rl_agents.trainer.preflight import check_settings
 from rl_agents.trainer.resolve import resolve
@@ -104,6 +105,16 @@ def test_half_a_download_is_named(cache: Path, remove: Callable[[Path], None], w
     remove(cache / "snapshots" / COMMIT)
     with pytest.raises(InputError, match=f"model=Owner/Tiny-Chat: {words}.*run `hf download Owner/Tiny-Chat` again"):
         resolve(Settings.from_dict({**KEYS, "model": "Owner/Tiny-Chat"}))
+
+
+def test_the_model_in_a_run_or_checkpoint_is_named(tmp_path: Path) -> None:
+    newest = tmp_path / "checkpoints" / "000020" / "hf"
+    for folder in (newest.parents[1] / "000010" / "hf", newest):
+        folder.mkdir(parents=True)
+        (folder / "config.json").touch()
+    for given in (tmp_path, newest.parent):
+        with pytest.raises(InputError, match=f"no config.json; take {newest}$"):
+            check_model_dir(given)
 
 
 def test_the_doctor_says_what_is_missing(cache: Path) -> None:

@@ -119,8 +119,9 @@ def test_returns_that_count_as_equal_are_told_from_equal_ones(returns: list[list
     assert advice in line
 
 
-def test_a_search_is_not_told_to_use_larger_groups() -> None:
-    record = {"rollout/zero_advantage_share": 0.9, "search/sampled_steps": 160.0}
+@pytest.mark.parametrize("other", ["search/sampled_steps", "actor/ref_kl"])
+def test_groups_are_no_advice_where_paths_or_a_teacher_give_gradients(other: str) -> None:
+    record = {"rollout/zero_advantage_share": 0.9, other: 160.0}
     assert EpisodeWatch(Settings()).after_training([episode()], record) == []
 
 
