@@ -70,7 +70,7 @@ class Dialogue:
         chat: the beginning of the dialogue, if it is more than one user message; see `chat_text`.
         further: the messages after the last response, if they are more than the observation as one user message; see
             `further_text`.
-        summary: of everything between the task and the observation, until the next response; None: nothing is left out.
+        summary: the policy's summary of the turns between the task and the observation; None: they are all there.
     """
 
     task: str
@@ -92,7 +92,7 @@ class Dialogue:
         return Dialogue(self.task, observation, history, (*prompt_ids, *response_ids), self.chat, further)
 
     def summarized(self, summary: str) -> Dialogue:
-        """Return the dialogue with a summary instead of what was read; the observation follows it as text."""
+        """Return the dialogue in which a summary replaces all earlier turns; the observation follows it as text."""
         return replace(self, read_ids=(), further="", summary=summary)
 
 

@@ -63,7 +63,7 @@ def draw_tasks(
     Args:
         busy: tasks that are being rolled out, which a curriculum does not draw by weight.
     """
-    if difficulty is None:
+    if difficulty is None or count < 1:
         return [task_at(tasks, position + number, seed, left_out) for number in range(count)]
     weights, index = difficulty.weights(tasks), {task: number for number, task in enumerate(tasks)}
     weights[[index[task] for task in {*left_out, *busy} if task in index]] = 0.0

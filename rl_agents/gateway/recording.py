@@ -66,7 +66,7 @@ def _request_json(call: ModelCall, request: CallRequest, calls: Sequence[Recorde
         data |= {"system": list(request.system), "tools": [tool.to_openai() for tool in request.tools]}
     optional: dict[str, Any] = {
         "max_tokens": call.max_tokens, "stop": list(call.stop), "ignored": dict(call.ignored),
-        "logprobs": call.logprobs is not None, "steered": request.steered, "anew": request.rendered_whole,
+        "logprobs": call.logprobs is not None, "steered": request.steered, "rendered_whole": request.rendered_whole,
     }  # fmt: skip
     return data | {name: value for name, value in optional.items() if value}
 
@@ -108,7 +108,7 @@ def _restored(
     place, header, _, rest, _ = tree.locate([*system, *history, *data["messages"]], tools)
     request = CallRequest(
         place, header, rest, tools, data["edge"], known.get(sampled.parent), known.get(int(data["after"])),
-        sampled.prompt_ids, data.get("steered", ""), bool(data.get("anew")),
+        sampled.prompt_ids, data.get("steered", ""), bool(data.get("rendered_whole")),
     )  # fmt: skip
     session.ignored |= Counter(data.get("ignored", ()))
     tree.clock = int(data["order"])

@@ -58,7 +58,8 @@ def check_model_dir(model_dir: str | Path) -> Path:
     """
     folder = model_folder(model_dir)
     if not (folder / "config.json").is_file():
-        saved = max((path.parent for path in folder.glob("**/hf/config.json")), default=None)
+        places = [*folder.glob("hf/config.json"), *folder.glob("checkpoints/*/hf/config.json")]
+        saved = max((path.parent for path in places), default=None)
         needed = f"take {saved}" if saved else f"a Hugging Face model folder is needed{again(folder, model_dir)}"
         raise InputError(f"model={model_dir}: no config.json; {needed}")
     if not any(folder.glob("*.safetensors")):

@@ -14,7 +14,7 @@ from rl_agents.data.samples import FloatArray, Row
 from rl_agents.learner.prefix_sharing import split_shared
 from rl_agents.losses import RL, aggregation_weights
 
-#: Name of the critic's loss weights, beside those of the policy's components.
+#: Name of the critic's loss weights, alongside those of the policy's components.
 VALUE = "value"
 #: Weights of each token of some rows, by the name of a loss.
 Weights = dict[str, list[FloatArray]]

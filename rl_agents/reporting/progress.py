@@ -51,7 +51,7 @@ def cells(record: Record) -> dict[str, str]:
 
 
 def plain_line(record: Record, total: int, dtype: str = "float32") -> str:
-    """Return one iteration as one line; a logprob difference that weights of ``dtype`` do not explain says so."""
+    """Return one iteration as one line; it warns if the logprob difference is larger than ``dtype`` explains."""
     shown = cells(record)
     if "logprob diff" in shown and record[DIFFERENCE] > NORMAL[dtype]:
         shown["logprob diff"] += f" (normal in {dtype}: up to {_short_exponent(NORMAL[dtype])})"

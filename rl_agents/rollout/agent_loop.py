@@ -181,7 +181,7 @@ class Episode:
         return self.player.step(prompt_ids, completion, answer, self.dialogue.chat)
 
     async def _summarize(self, prompt_ids: list[int]) -> None:
-        """Let the policy's summary, which may be empty or cut, replace the dialogue; without room for it, go on."""
+        """Let the policy's summary, which may be empty or cut, replace the dialogue; without room, change nothing."""
         most = self.limits.max_summary_tokens or self.limits.max_response_tokens
         if not self.player.has_room(prompt_ids, most):
             return

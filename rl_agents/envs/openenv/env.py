@@ -39,7 +39,7 @@ from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolError, feedback, ren
 PAUSE_S, CLOSE_S = 0.5, 2.0
 MAX_BYTES, SHOWN = 1 << 24, 200
 #: (observation without metadata, reward, done)
-Told = tuple[Mapping[str, Any], float, bool]
+Reply = tuple[Mapping[str, Any], float, bool]
 
 
 def task_ids(split: str, options: Any) -> list[str]:
@@ -104,7 +104,7 @@ def text_of(observation: Mapping[str, Any], shown: list[str]) -> str:
 class OpenEnv(gymnasium.Env[str, str]):
     """See the module. ``valid``: every action fits the server's form. ``metrics``: ``turns`` and ``invalid_actions``.
 
-    After a lost connection the episode is repeated, the same reset and actions. With the same answers it goes on.
+    After a lost connection, the same reset and actions are repeated. The episode continues if the answers are the same.
     """
 
     observation_space = action_space = TEXT_SPACE
@@ -120,9 +120,9 @@ class OpenEnv(gymnasium.Env[str, str]):
         self._task = str((options or {}).get("task_id") or self.np_random.choice(task_ids("train", self.options)))
         self._turns, self._invalid, self._return, self._done = 0, 0, 0.0, False
         sent = {**self.options.kwargs, "seed": task_seed(self._task)}
-        told = await self._began(sent)
-        self._past: list[tuple[Mapping[str, Any], Told]] = [(sent, told)]
-        text = "\n\n".join(filter(None, (self.options.prompt, text_of(told[0], self.options.shown))))
+        reply = await self._began(sent)
+        self._past: list[tuple[Mapping[str, Any], Reply]] = [(sent, reply)]
+        text = "\n\n".join(filter(None, (self.options.prompt, text_of(reply[0], self.options.shown))))
         if not text.strip():
             raise InputError(f"{self._where}: the first observation is empty: set env.prompt, or other env.shown")
         if self._field:
@@ -138,8 +138,8 @@ class OpenEnv(gymnasium.Env[str, str]):
         self._turns, self._invalid = self._turns + 1, self._invalid + (not valid)
         self._return += self._reward
         done = self._done or not results  # the agent of a tool environment has nothing more to do
-        told = results[0].content if self._field else render_results(results)
-        return told, self._reward, done, not done and self._turns >= self.max_turns, self._info(valid)
+        reply = results[0].content if self._field else render_results(results)
+        return reply, self._reward, done, not done and self._turns >= self.max_turns, self._info(valid)
 
     def close(self) -> None:
         socket, self._socket = self._socket, None
@@ -169,21 +169,21 @@ class OpenEnv(gymnasium.Env[str, str]):
         if self._done:
             raise ToolError("not run: the episode has ended")
         sent = arguments if self._tool else {"type": "call_tool", "tool_name": name, "arguments": dict(arguments)}
-        observation, reward, self._done = told = await self._stepped(sent)
-        self._past.append((sent, told))
+        observation, reward, self._done = reply = await self._stepped(sent)
+        self._past.append((sent, reply))
         self._reward += reward
         return text_of(observation, self.options.shown)
 
-    async def _stepped(self, sent: Mapping[str, Any]) -> Told:
+    async def _stepped(self, sent: Mapping[str, Any]) -> Reply:
         try:
             return await elsewhere(self._ask("step", sent))
         except ConnectionError as lost:
-            for number, (past, told) in enumerate(self._past):
-                if told != await (elsewhere(self._ask("step", past)) if number else self._began(past)):
+            for number, (past, reply) in enumerate(self._past):
+                if reply != await (elsewhere(self._ask("step", past)) if number else self._began(past)):
                     raise RuntimeError(f"{lost}; the episode cannot be repeated: its answers differ") from lost
             return await elsewhere(self._ask("step", sent))
 
-    async def _began(self, sent: Mapping[str, Any]) -> Told:
+    async def _began(self, sent: Mapping[str, Any]) -> Reply:
         """Reset the server's environment; wait for a server that is away, at most ``env.wait_s``."""
         wait_s, since = self.options.wait_s, time.monotonic()
         with in_line(Line(self._where), wait_s + 2 * self.options.timeout_s):
@@ -196,7 +196,7 @@ class OpenEnv(gymnasium.Env[str, str]):
                     report_once(f"{error}; waiting up to {wait_s:g} s (env.wait_s)")
                     await asyncio.sleep(PAUSE_S)
 
-    async def _opened(self, sent: Mapping[str, Any]) -> Told:
+    async def _opened(self, sent: Mapping[str, Any]) -> Reply:
         """Reset, in a new session if there is none."""
         keys = self.options
         if self._socket is None:
@@ -219,7 +219,7 @@ class OpenEnv(gymnasium.Env[str, str]):
             self._toolbox = Toolbox([BoundTool(tool, partial(self._act, tool.name)) for tool in tools])
         return await self._ask("reset", sent)
 
-    async def _ask(self, kind: str, sent: Mapping[str, Any]) -> Told:
+    async def _ask(self, kind: str, sent: Mapping[str, Any]) -> Reply:
         """Send ``reset`` or ``step``.
 
         Raises:

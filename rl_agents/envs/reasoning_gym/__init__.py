@@ -137,8 +137,8 @@ class ReasoningEnv(gymnasium.Env[str, str]):
 
     def _info(self, valid: bool, score: float) -> dict[str, Any]:
         references = [] if self._entry["answer"] is None else [str(self._entry["answer"])]
-        told = {"task_id": self._task, "success": score >= 1, "valid": valid, "references": references}
-        return {**told, "metrics": {self._name: score}}
+        info = {"task_id": self._task, "success": score >= 1, "valid": valid, "references": references}
+        return {**info, "metrics": {self._name: score}}
 
     def _score(self, answer: str) -> float:
         """Return the dataset's score in [0, 1]; 0 if its scorer cannot read the answer."""

@@ -142,8 +142,8 @@ class Match:
             self.chats[seat] = []
         else:  # in the form of textarena's LLMObservationWrapper
             names = {-1: "GAME", **(self.game.state.role_mapping or {})}
-            told = [(names.get(sender, f"Player {sender}"), text) for sender, text, _ in shown if sender != seat]
-            shown = "\n".join(f"[{sender}] {text}" for sender, text in told)
+            lines = [(names.get(sender, f"Player {sender}"), text) for sender, text, _ in shown if sender != seat]
+            shown = "\n".join(f"[{sender}] {text}" for sender, text in lines)
         self.chats.setdefault(seat, []).append({"role": "user", "content": shown})
         return int(seat)
 

@@ -104,10 +104,10 @@ class ToolClassEnv(gymnasium.Env[str, str]):
         self._row = self._tasks.find(self._task)
         with named(f"environment {self.name}: reset{defined_at(self.inner.reset)} and a row of {self.options.tasks}"):
             inspect.signature(self.inner.reset).bind(**self._row)
-        told = settled(self.inner.reset(**self._row)) or ""
+        text = settled(self.inner.reset(**self._row)) or ""
         prompt = self._row.get("prompt") or ""
         *before, last = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        self._prompt = [*before, {**last, "content": last["content"] + told}]
+        self._prompt = [*before, {**last, "content": last["content"] + text}]
         self._said: list[dict[str, Any]] = []
         self._metrics: dict[str, float] = {"turns": 0.0, "calls": 0.0, "failed_calls": 0.0}
         text = "\n\n".join(message["content"] for message in self._prompt)

@@ -299,12 +299,11 @@ class Explorer:
     # --- choosing states ---------------------------------------------------------------------------------------
 
     def _open_searches(self, expand: Expand) -> None:
-        while len(self.searches) < self.width:
-            busy = {search.task_id for search in self.searches}
-            (task_id,) = draw_tasks(self.tasks, self.position, 1, self.seed, self.left_out, self.difficulty, busy)
-            seed = stream_seed(self.seed, SEARCH, self.position)
-            self.searches.append(Search(self.position, task_id, seed))
-            self.position += 1
+        busy, count = {search.task_id for search in self.searches}, self.width - len(self.searches)
+        drawn = draw_tasks(self.tasks, self.position, count, self.seed, self.left_out, self.difficulty, busy)
+        for position, task_id in enumerate(drawn, self.position):
+            self.searches.append(Search(position, task_id, stream_seed(self.seed, SEARCH, position)))
+        self.position += len(drawn)
         closed = [search for search in self.searches if not search.opened]
         if not closed:
             return
