@@ -44,7 +44,7 @@ PAGES = [ROOT / "README.md", *sorted((DOCS / "tutorials").glob("*.md")), *sorted
 #: What the commands of a page print.
 PRINTED = [r"^node \d", r"^all processes fit$"]
 #: What is no command, either: results of a longer run, a game's text, a line of a recipe.
-SHOWN = ["^success on the test", "^p = ", "^A note says", "^Which key fits", "^# yaml"]
+SHOWN = ["^success on (the test|training) tasks", "^p = ", "^A note says", "^Which key fits", "^# yaml"]
 #: The test that executes a line.
 ELSEWHERE = {
     r"^\. \.venv|RAY_AUTH_MODE|^\(umask|^ray (start --head|start --address=\$|job)": "integration/test_ray_job.py",
