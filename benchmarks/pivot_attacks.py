@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rl_agents.envs.pivot.desk import desk_turns
 from rl_agents.rewards.verifiers import VerifierOptions, assess, make_verifier
 from rl_agents.rewards.verifiers.tool_calls import word_similarity
 from rl_agents.tools.calls import MAX_CALLS, ToolCall, write_response
+from rl_agents.traces.desk import desk_turns
 from rl_agents.traces.turns import Turn
 
 VERIFIERS: tuple[dict[str, Any], ...] = (

@@ -72,6 +72,23 @@ def test_imports_go_down():
     assert not upward, "\n".join(f"{i.source}:{i.line} imports {i.target}" for i in upward)
 
 
+#: A way of training and no family: the rollout runs its agents.
+SHARED = {"blackbox"}
+
+
+def family(module: str) -> str:
+    """The folder of environments that a module belongs to; empty for all other modules."""
+    parts = module.split(".")
+    folder = len(parts) > 2 and parts[:2] == ["rl_agents", "envs"] and MODULES[".".join(parts[:3])].stem == "__init__"
+    return parts[2] if folder and parts[2] not in SHARED else ""
+
+
+def test_nothing_outside_a_family_of_environments_imports_it():
+    assert {"alfworld", "textarena"} < {family(name) for name in MODULES}
+    entered = [i for i in IMPORTS if family(i.target) not in ("", family(i.source))]
+    assert not entered, "\n".join(f"{i.source}:{i.line} imports {i.target}" for i in entered)
+
+
 def heavy_modules() -> set[str]:
     """Modules that import a heavy library as soon as they are imported, on their own or through others."""
     heavy = {

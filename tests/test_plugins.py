@@ -24,13 +24,13 @@ from rl_agents.cli import main
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.envs import base
 from rl_agents.envs.blackbox.agents import AGENTS
-from rl_agents.envs.pivot.desk import desk_turns
 from rl_agents.errors import InputError
 from rl_agents.reporting.trackers import TRACKERS, TrackedRun
 from rl_agents.rewards.base import MAX_HANGS, REWARDS, make_reward
 from rl_agents.rewards.judges import JUDGES, JudgeError, make_judge
 from rl_agents.rewards.reading import Reading
 from rl_agents.rewards.verifiers import VERIFIERS, VerifierOptions, assess, make_verifier, self_check
+from rl_agents.traces.desk import desk_turns
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs" / "examples" / "plugins"

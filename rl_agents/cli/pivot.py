@@ -15,11 +15,11 @@ from rl_agents.config import parse_assignments
 from rl_agents.config.options import keys_of
 from rl_agents.envs.base import env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.envs.options import ColumnKeys
-from rl_agents.envs.pivot.desk import desk_record
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import as_called, command
 from rl_agents.reporting.outputs import check_writable
 from rl_agents.rollout.demonstrations import solves
+from rl_agents.traces.desk import desk_record
 from rl_agents.traces.files import read_tool_file
 from rl_agents.traces.turns import Extraction, extract_turns, statistics_table
 

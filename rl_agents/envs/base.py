@@ -22,13 +22,6 @@ from rl_agents.envs.spec import EnvFamily, EnvSpec, StarterSpec, TextEnv
 from rl_agents.errors import InputError, NoPlayer, NoTasks, closest, unknown
 from rl_agents.plugins import claim
 
-#: The order of listings; other environments follow.
-ORDER = (
-    "guess_numbers", "circuit_decoding", "situation_puzzles", "preference_estimation", "movie_recommendation",
-    "alfworld", "webshop", "multihop_qa", "paper_search", "long_form_qa", "mcp", "pivot",
-    "blackbox",
-)  # fmt: skip
-
 ENVIRONMENTS: dict[str, EnvSpec] = {}
 #: Plain names of gymnasium classes that plugins registered -> ``gymnasium:<module>:<class>``.
 CLASSES: dict[str, str] = {}
@@ -83,11 +76,10 @@ def environment(name: str) -> Callable[[GymClass], GymClass]:
 
 
 def discover() -> None:
-    """Register the ``SPEC`` or the ``FAMILY`` of every folder, in the order of listings."""
+    """Register the ``SPEC`` or the ``FAMILY`` of every folder as a plugin registers its own."""
     register_family(FAMILY)
-    names = sorted(path.parent.name for path in Path(__file__).parent.glob("*/__init__.py"))
-    for name in sorted(names, key=lambda n: ORDER.index(n) if n in ORDER else len(ORDER)):
-        home = importlib.import_module(f"rl_agents.envs.{name}")
+    for path in sorted(Path(__file__).parent.glob("*/__init__.py")):
+        home = importlib.import_module(f"rl_agents.envs.{path.parent.name}")
         register_family(home.FAMILY) if hasattr(home, "FAMILY") else register(home.SPEC)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rl_agents.cli import main
-from rl_agents.envs.multihop_qa.questions import read_questions
+from rl_agents.envs.questions import read_questions
 from rl_agents.errors import InputError
 
 PARQUET, GZIP = b"PAR1\x15\x04\x15\x10PAR1", b"\x1f\x8b\x08\x00rest"

@@ -10,7 +10,7 @@ import yaml
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms import KEYS as RUN_KEYS
 from rl_agents.cli import main
-from rl_agents.envs.multihop_qa.questions import read_questions
+from rl_agents.envs.questions import read_questions
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import read_passages
 from rl_agents.tools.mcp_servers import read_servers

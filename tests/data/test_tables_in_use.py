@@ -18,7 +18,7 @@ from rl_agents.data.tables import open_table
 from rl_agents.envs.base import env_spec as spec
 from rl_agents.envs.base import make_env, read_env_options, task_ids
 from rl_agents.envs.long_form_qa.tasks import read_question
-from rl_agents.envs.multihop_qa.questions import read_questions
+from rl_agents.envs.questions import read_questions
 from rl_agents.errors import InputError
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
 from rl_agents.traces.files import read_traces

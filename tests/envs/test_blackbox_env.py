@@ -26,7 +26,6 @@ from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox.env import BlackboxEnv
 from rl_agents.envs.blackbox.histories import History
 from rl_agents.envs.blackbox.tasks import base_environment, task_ids, task_payload
-from rl_agents.envs.pivot import desk
 from rl_agents.envs.pivot.demonstrations import build_tokenizer
 from rl_agents.errors import AgentFailed, InputError
 from rl_agents.gateway.agent_interpreter import close_hosts
@@ -38,6 +37,7 @@ from rl_agents.rollout.branching_check import check_branching
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.turns import Player
 from rl_agents.tools.calls import read_tools
+from rl_agents.traces import desk
 from rl_agents.trainer.resolve import resolve
 
 

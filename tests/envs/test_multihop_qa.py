@@ -15,8 +15,8 @@ from rl_agents.envs import base
 from rl_agents.envs.base import named_env
 from rl_agents.envs.multihop_qa import MultihopQAOptions, demonstrations
 from rl_agents.envs.multihop_qa.env import SEARCH
-from rl_agents.envs.multihop_qa.questions import exact_match, f1, read_questions
 from rl_agents.envs.multihop_qa.tasks import Source, Task, find_source
+from rl_agents.envs.questions import exact_match, f1, read_questions
 from rl_agents.errors import InputError
 from rl_agents.tools.calls import ToolCall, write_response
 

@@ -15,12 +15,12 @@ from rl_agents.chat.template import ChatTemplate, Dialogue, chat_text, make_cont
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs.base import make_env, starter_spec, task_ids
 from rl_agents.envs.pivot import PivotOptions
-from rl_agents.envs.pivot.desk import ALL_REASONS, beginner_action, desk_record, desk_turns
 from rl_agents.envs.pivot.tasks import split_by_trace
 from rl_agents.errors import InputError
 from rl_agents.rewards.verifiers import VerifierOptions, assess, make_verifier
 from rl_agents.rollout.env_calls import EnvFailure, read_reset
 from rl_agents.rollout.turns import Limits
+from rl_agents.traces.desk import ALL_REASONS, beginner_action, desk_record, desk_turns
 from rl_agents.traces.store import write_turns
 from rl_agents.traces.turns import Turn
 

@@ -8,9 +8,9 @@ import pytest
 
 from rl_agents import pivot
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
-from rl_agents.envs.pivot.desk import desk_turns
 from rl_agents.errors import InputError
 from rl_agents.pivot import Outcomes, Rule, choose_pivots, profile_turns
+from rl_agents.traces.desk import desk_turns
 from rl_agents.traces.store import write_turns
 
 TURNS = desk_turns()[:10]

@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks import pivot_attacks, reward_attacks
-from rl_agents.envs.pivot.desk import desk_turns
 from rl_agents.rewards.grounding import conciseness
+from rl_agents.traces.desk import desk_turns
 
 TASKS = 60
 

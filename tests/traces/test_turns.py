@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pivot.expert_traces import GOOD, call, changed
 
-from rl_agents.envs.pivot.desk import desk_record, desk_turns
 from rl_agents.errors import InputError
 from rl_agents.rewards.verifiers import exact_match
+from rl_agents.traces.desk import desk_record, desk_turns
 from rl_agents.traces.files import load_turns, read_traces
 from rl_agents.traces.formats import read_trace
 from rl_agents.traces.store import read_turns, write_turns

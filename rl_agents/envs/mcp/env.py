@@ -17,8 +17,7 @@ from typing import Any
 from rl_agents.data.tables import fingerprint
 from rl_agents.envs.mcp import SPEC, McpOptions
 from rl_agents.envs.mcp.tasks import load_tasks, task_ids
-from rl_agents.envs.multihop_qa.questions import Question, exact_match, f1
-from rl_agents.envs.multihop_qa.tasks import from_kept
+from rl_agents.envs.questions import Question, exact_match, f1, from_kept
 from rl_agents.envs.stateful import StepResult, observations
 from rl_agents.envs.tool_turns import ToolEnv, tool_help
 from rl_agents.errors import InputError, unknown

@@ -1,4 +1,4 @@
-"""The tasks of mcp: questions with answers from a table, in the simple form of multihop_qa's questions.
+"""The tasks of mcp: questions with answers from a table, in the plain form of `rl_agents.envs.questions`.
 
     {"id": "q1", "question": "In which city does Ada live?", "answer": "Rome"}
 
@@ -12,9 +12,8 @@ from functools import lru_cache
 
 from rl_agents.data.tables import Table
 from rl_agents.envs.mcp import McpOptions
-from rl_agents.envs.multihop_qa.questions import question_table
-from rl_agents.envs.multihop_qa.tasks import kept_tables
 from rl_agents.envs.panels import TableTasks, held_out
+from rl_agents.envs.questions import kept_tables, question_table
 from rl_agents.errors import InputError
 
 SPLIT_SEED = "mcp-2026"

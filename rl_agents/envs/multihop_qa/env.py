@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_agents.envs.multihop_qa import SPEC, MultihopQAOptions
-from rl_agents.envs.multihop_qa.questions import exact_match, f1
 from rl_agents.envs.multihop_qa.tasks import Task, find_source, task_ids
 from rl_agents.envs.options import RetrieverKeys, part_of
+from rl_agents.envs.questions import exact_match, f1
 from rl_agents.envs.stateful import StepResult, observations
 from rl_agents.envs.tool_turns import ToolEnv, text_tool
 from rl_agents.retrieval.passages import Passage

@@ -4,7 +4,7 @@
 |---|---|
 | ``generated`` | worlds of 308 passages and 20 questions in sentences: 80 train and 20 test worlds |
 | ``small`` | worlds of 112 passages and 10 questions in single words, for the warm-start model: 400 and 40 |
-| a table | HotpotQA, 2WikiMultiHopQA, MuSiQue or plain questions (`rl_agents.envs.multihop_qa.questions`) |
+| a table | HotpotQA, 2WikiMultiHopQA, MuSiQue or plain questions (`rl_agents.envs.questions`) |
 
 The passages of a table's questions form one store without duplicates, as in StepPO (appendix B.2), unless
 ``env.passages`` is a corpus. Both are read once into the cache. ``panel.json`` has sizes and hashes of all generated
@@ -14,25 +14,20 @@ tasks.
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property, lru_cache, partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
 
-from rl_agents.data.row_cache import Entry, KeptRows, keep
 from rl_agents.data.tables import Columns, Table
 from rl_agents.envs.multihop_qa import MultihopQAOptions
-from rl_agents.envs.multihop_qa.questions import Question, question_table, read_questions
 from rl_agents.envs.multihop_qa.world import COUNTS, SIZES, World, make_world, world_questions
 from rl_agents.envs.panels import TableTasks, held_out, unknown_task
+from rl_agents.envs.questions import Question, from_kept, kept_tables, question_table, read_questions
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage, PassageStore, open_index
 
 SEED = "multihop_qa-2025"
-#: Increased when the form of cached questions changes.
-FORMAT = 3
 #: Worlds of each setting.
 WORLDS = {"generated": {"train": 80, "test": 20}, "small": {"train": 400, "test": 40}}
 _WORLD_TASK = re.compile(r"(train|test)/(\d{3})/(\d{2})", re.ASCII)
@@ -172,42 +167,6 @@ def _unique_passages(tables: Sequence[Table]) -> Iterator[tuple[Passage, float]]
                 elif seen[passage.id] != hash(passage):
                     remedy = "leave the ids out, or give every passage its own"
                     raise InputError(f"{table.name}: two different passages have the id {passage.id!a}; {remedy}")
-
-
-def kept_tables(tables: Sequence[Table], max_bad_share: float, noun: str) -> tuple[KeptRows, ...]:
-    """Cache the questions of tables without their passages.
-
-    Args:
-        max_bad_share: see `read_questions`.
-        noun: name of a question in messages.
-
-    Raises:
-        InputError: a wrong record, a table without questions, or a repeated id.
-    """
-    kept, seen = list[KeptRows](), set[str]()
-    for table, prefix in zip(tables, ("", "test-"), strict=False):
-        version = f"questions/{FORMAT}/{max_bad_share:g}/{prefix}{table.version()}"
-        kept.append(keep(table.name, version, partial(_kept_entries, table, max_bad_share, prefix), noun))
-        if not (own := set(kept[-1].ids())):
-            raise InputError(f"{table.name}: no {noun}s in it")
-        if twice := seen & own:
-            raise InputError(f"{table.name}: the {noun} id {min(twice)!a} occurs twice")
-        seen |= own
-    return tuple(kept)
-
-
-def _kept_entries(table: Table, max_bad_share: float, prefix: str) -> Iterator[Entry]:
-    def report(line: str) -> None:
-        print(f"[rl_agents] {line}", file=sys.stderr)
-
-    for entry, _ in read_questions(table, max_bad_share, report, prefix):
-        yield entry.question.id, "", asdict(entry.question)
-
-
-def from_kept(data: Mapping[str, Any]) -> Question:
-    plan = tuple(tuple(step) for step in data["plan"])
-    lists = {name: tuple(data[name]) for name in ("answers", "supporting")}
-    return Question(**{**data, **lists, "plan": plan})
 
 
 #: Has ``ids(split)``, and ``task(task_id)``, which raises `InputError` for an unknown id.

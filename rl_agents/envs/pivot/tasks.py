@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rl_agents.envs.panels import uniform_draw
 from rl_agents.envs.pivot import PivotOptions
-from rl_agents.envs.pivot.desk import desk_turns
 from rl_agents.errors import InputError
 from rl_agents.rewards.verifiers import Verifier, make_verifier, self_check
+from rl_agents.traces.desk import desk_turns
 from rl_agents.traces.formats import task_of
 from rl_agents.traces.turns import Turn
 

@@ -22,12 +22,15 @@ PopQA, Bamboogle) have the same scores.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rl_agents.data import row_cache
 from rl_agents.data.tables import Table, object_of, open_table, text_of
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage
@@ -148,6 +151,46 @@ def read_questions(
     if bad:
         more = f"; {len(bad) - NAMED:,} more" if len(bad) > NAMED else ""
         report(f"{len(bad):,} of {count:,} questions excluded: {'; '.join(bad[:NAMED])}{more}")
+
+
+#: Increased when the form of cached questions changes.
+FORMAT = 3
+
+
+def kept_tables(tables: Sequence[Table], max_bad_share: float, noun: str) -> tuple[row_cache.KeptRows, ...]:
+    """Cache the questions of tables without their passages.
+
+    Args:
+        max_bad_share: see `read_questions`.
+        noun: name of a question in messages.
+
+    Raises:
+        InputError: a wrong record, a table without questions, or a repeated id.
+    """
+    kept, seen = list[row_cache.KeptRows](), set[str]()
+    for table, prefix in zip(tables, ("", "test-"), strict=False):
+        version = f"questions/{FORMAT}/{max_bad_share:g}/{prefix}{table.version()}"
+        kept.append(row_cache.keep(table.name, version, partial(_kept_entries, table, max_bad_share, prefix), noun))
+        if not (own := set(kept[-1].ids())):
+            raise InputError(f"{table.name}: no {noun}s in it")
+        if twice := seen & own:
+            raise InputError(f"{table.name}: the {noun} id {min(twice)!a} occurs twice")
+        seen |= own
+    return tuple(kept)
+
+
+def _kept_entries(table: Table, max_bad_share: float, prefix: str) -> Iterator[row_cache.Entry]:
+    def report(line: str) -> None:
+        print(f"[rl_agents] {line}", file=sys.stderr)
+
+    for entry, _ in read_questions(table, max_bad_share, report, prefix):
+        yield entry.question.id, "", asdict(entry.question)
+
+
+def from_kept(data: Mapping[str, Any]) -> Question:
+    plan = tuple(tuple(step) for step in data["plan"])
+    lists = {name: tuple(data[name]) for name in ("answers", "supporting")}
+    return Question(**{**data, **lists, "plan": plan})
 
 
 def entry_from_record(record: Any, name: str) -> Entry | None:
