@@ -226,11 +226,14 @@ def test_the_tokens_of_a_step(page, server):
     colors = "all => all.map((one) => one.style.backgroundColor)"
     assert all("213, 94, 0" in color for color in tokens.evaluate_all(colors)), "the step's advantage, below zero"
     page.get_by_label("surprise").check()
-    page.wait_for_selector(".scale:has-text('nats')")
+    page.wait_for_selector(".scale:has-text('1.25 nats (p 0.3)')")
     opacity = [float(color.rstrip(")").split(", ")[3]) for color in tokens.evaluate_all(colors)]
     assert opacity == pytest.approx([0.12, 0.09, 0.42], abs=0.005), "by 0.5, 0.25 and 3 nats"
+    page.set_viewport_size({"width": 390, "height": 800})  # where the numbers of a token take several lines
+    place = tokens.nth(1).evaluate("token => token.offsetTop")
     tokens.nth(0).focus()
     page.keyboard.press("ArrowRight")
+    assert tokens.nth(1).evaluate("token => token.offsetTop") == place  # else a pointer would be at another token
     said = page.locator("output.token-info").inner_text()
     for words in ("log-probability \u22120.250 (p 0.779)", "advantage \u22121.500", "policy version 1"):
         assert words in said, said

@@ -12,7 +12,7 @@
     legend: () =>
       [0, 0.25, 0.5, 1].map((share) => {
         const nats = SURPRISED * share;
-        return [PURPLE(share), `${share === 1 ? "\u2265 " : ""}${V.num(nats)} nats (p ${Math.exp(-nats).toPrecision(1)})`];
+        return [PURPLE(share), `${share === 1 ? "\u2265 " : ""}${nats} nats (p ${Math.exp(-nats).toPrecision(1)})`];
       }),
     tell: (i) => V.num(-data.logprobs[i], 3),
   });

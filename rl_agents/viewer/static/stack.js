@@ -83,7 +83,7 @@
     );
   };
 
-  // As many iterations as fit, including the first and the last.
+  // As many iterations as fit, from the first on.
   function labels(points, size) {
     const every = Math.max(1, Math.ceil(28 / size));
     return points.map(([iteration], place) =>
