@@ -68,18 +68,6 @@ def test_token_rows_bootstrap_from_the_last_row_of_their_trajectory():
     assert [a.item() for a in on.advantages] == [1.0, 2.0, 0.0]
 
 
-STEPPO = ([0, 0, 1, 0, 0], [0.2, 0.5, 0.4, 0.3, 0.1], [0, 0, 0, 1, 1], [0, 1, 2, 0, 1])
-
-
-def test_step_gae_reference_example():
-    found = step_gae(*STEPPO)
-    assert found.advantages == pytest.approx([0.7801, 0.49, 0.6, -0.3, -0.1], abs=1e-9)
-    assert found.returns == pytest.approx([0.9801, 0.99, 1.0, 0.0, 0.0], abs=1e-9)
-    whitened = whiten_steps(found.advantages)
-    assert whitened == pytest.approx([1.038442, 0.418684, 0.653684, -1.269041, -0.841769], abs=1e-6)
-    assert step_gae(*STEPPO, lam=0.95).advantages[:3] == pytest.approx([0.727912, 0.4603, 0.6], abs=1e-6)
-
-
 def test_step_gae_of_one_step_and_with_bootstrap():
     assert step_gae([1.0], [0.25], [0], [0]).advantages.tolist() == [0.75]
     found = step_gae([0.0, 0.0], [0.0, 0.0], [0, 0], [0, 1], gamma=0.5, final=[9.0, 2.0])

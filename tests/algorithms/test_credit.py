@@ -149,12 +149,6 @@ def test_group_estimators() -> None:
     assert loo == pytest.approx([1.0, -0.577349, -0.577349, -0.577349], abs=1e-5)
 
 
-def test_a_group_of_one() -> None:
-    alone = [episode(0, [0.5])]
-    for algo in ("grpo", "dr-grpo", "rloo", "reinforce++-baseline", "gigpo", "hgpo"):
-        assert per_step(credited(algo, alone)) == [0.0], algo
-
-
 @LAYOUTS
 @pytest.mark.parametrize("statistics", ["trajectories", "step_rows"])
 def test_a_group_of_one_is_not_part_of_a_whitened_batch(layout: str, statistics: str) -> None:

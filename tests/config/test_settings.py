@@ -104,20 +104,6 @@ def test_needs_name_keys_and_numbers_have_ranges(key: Key) -> None:
         assert key.range
 
 
-@pytest.mark.parametrize("keys", [{"async_level": 1}, {"stream": True}, {"async_level": 1, "algo": "3spo"}])
-def test_what_older_weights_sample_is_corrected_unless_somebody_says_otherwise(keys: dict) -> None:
-    def corrected(**more: object) -> tuple[str, str]:
-        settings = resolve(Settings.from_dict({**keys, **more}))
-        return settings.old_logprobs, settings.rollout_correction
-
-    assert corrected() == ("learner", "step_tis" if "algo" in keys else "token_tis")
-    assert corrected(rollout_correction="none") == ("learner", "none")
-    assert corrected(rollout_correction="icepop") == ("learner", "icepop")
-    assert corrected(old_logprobs="engine") == ("engine", "none")
-    untouched = resolve(Settings.from_dict({"async_level": 0}))
-    assert (untouched.old_logprobs, untouched.rollout_correction) == ("engine", "none")
-
-
 def test_text_keys_keep_their_characters_and_ambiguous_yaml_is_refused(tmp_path) -> None:
     read = Settings.from_dict(parse_assignments(["tracker_project=007", "model=1.10", "lr=1e-4", "seed=12"]))
     assert (read.tracker_project, read.model, read.lr, read.seed) == ("007", "1.10", 1e-4, 12)

@@ -17,7 +17,7 @@ KEYS = [
     "iterations=1", "tasks_per_iteration=2", "group_size=4", "eval_episodes=8", "eval_interval=0", "max_turns=4",
     "truncation=t3", "truncation_window=1",
 ]  # fmt: skip
-ENVIRONMENTS = ["circuit_decoding", "preference_estimation", "movie_recommendation", "situation_puzzles"]
+ENVIRONMENTS = ["movie_recommendation", "situation_puzzles"]
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)

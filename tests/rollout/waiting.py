@@ -98,12 +98,6 @@ class Together(Waiting):
         return super().step(action)
 
 
-class Unsteady(Waiting):
-    """A call takes up to 40 ms."""
-
-    longest_s = 0.04
-
-
 class Windowed(Waiting):
     """Writes its own window, and says whether that is done where it was made."""
 

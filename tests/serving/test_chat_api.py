@@ -89,19 +89,6 @@ def test_a_followed_checkpoint_whose_load_fails_is_tried_again_and_each_reason_i
     server.close()
 
 
-def test_a_stream_says_the_same_piece_by_piece(server: Server) -> None:
-    chunks = streamed(server.chat(stream=True, n=2, logprobs=True, stream_options={"include_usage": True}))
-    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"} and len({c["id"] for c in chunks}) == 1
-    assert content(chunks, 0) == content(chunks, 1) == "hello dear world"
-    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": None}
-    mine = [choice for chunk in chunks for choice in chunk["choices"] if choice["index"] == 1]
-    assert [choice["finish_reason"] for choice in mine] == [None] * (len(mine) - 1) + ["stop"]
-    entries = [entry for choice in mine if choice["logprobs"] for entry in choice["logprobs"]["content"]]
-    assert [entry["token"] for entry in entries] == ["hello", "dear", "world", "<end>"]
-    assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] == 8
-    assert content(streamed(server.chat(stream=True, stop="dear"))) == "hello "
-
-
 def test_an_answer_ends_with_its_stop_string_however_many_tokens_arrive_together(server: Server) -> None:
     stream = server.policy.stream
 

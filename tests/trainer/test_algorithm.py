@@ -33,21 +33,6 @@ def test_resume_is_exact(beginner_model_dir: Path, tmp_path: Path) -> None:
     assert any(metrics["actor/grad_norm"] > 0 for metrics in after), "nothing was learned, so nothing was compared"
 
 
-def test_resume_is_exact_where_calls_take_a_different_time_each(wide_model_dir: Path, tmp_path: Path) -> None:
-    """Inline, so that the batches of the engine do not depend on time, either."""
-    lengths = {"max_response_tokens": 8, "max_model_len": 600, "env_blocking": "inline"}
-    keys = {"tasks_per_iteration": 2, "group_size": 4, "lr": 1e-3, "minibatches": 1, **lengths}
-    whole = build(wide_model_dir, "gymnasium:rollout.waiting:Unsteady", **keys)
-    before = train(whole, 1)
-    whole.save_run_checkpoint(tmp_path / "000001")
-    straight = train(whole, 1)
-    second = AgentAlgorithm.from_checkpoint(tmp_path / "000001")
-    assert train(second, 1) == straight
-    weights = policy_weights(second)
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in policy_weights(whole).items())
-    assert all(metrics["actor/grad_norm"] > 0 for metrics in before + straight)
-
-
 @pytest.mark.parametrize("chosen", [{"algo": "3spo", "search_steps": 96}, {"algo": "ppo"}], ids=["3spo", "ppo"])
 def test_a_run_whose_rows_share_their_beginnings_is_the_same_run(beginner_model_dir, chosen: dict[str, Any]) -> None:
     # So small a rate that the last bits of two gradients do not make two runs sample different tokens.

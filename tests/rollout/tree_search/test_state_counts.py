@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from rollout.tree_search.drawn import settings_of
 
@@ -25,24 +24,6 @@ def finish(states: StateStatistics, path: list[str], success: bool) -> None:
 def look(states: StateStatistics, depth: int, state: str = "s") -> tuple[float, bool]:
     found = states.score([state], depth)
     return float(found.score[0]), bool(found.open[0])
-
-
-def test_scores_by_hand() -> None:
-    assert look(counted(0, 0), 5) == (1.0, True)
-    assert look(counted(10, 1, score_alpha=50.0), 2)[0] == pytest.approx(0.03125, rel=1e-4)
-    assert look(counted(10, 5, score_alpha=1.0), 7)[0] == pytest.approx(0.377965, rel=1e-5)
-    assert look(counted(10, 5, score_alpha=2.0), 7)[0] == pytest.approx(0.377965**2, rel=1e-5)
-    score, opened = look(counted(40, 40, score_alpha=50.0), 9)
-    assert opened and 0 < score < float(np.finfo(np.float32).tiny)
-
-
-@pytest.mark.parametrize(
-    ("total", "wins", "is_open"),
-    [(9, 0, True), (10, 0, False), (10, 1, True), (11, 1, False), (20, 2, False), (12, 2, True)],
-)
-def test_the_gate_at_its_borders(total: int, wins: int, is_open: bool) -> None:
-    score, opened = look(counted(total, wins, score_gate="score"), 3)
-    assert opened is is_open and (score > 0) is is_open
 
 
 @pytest.mark.parametrize(
