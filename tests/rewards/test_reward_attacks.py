@@ -2,9 +2,8 @@
 
 import pytest
 
-from benchmarks import pivot_attacks, reward_attacks
+from benchmarks import reward_attacks
 from rl_agents.rewards.grounding import conciseness
-from rl_agents.traces.desk import desk_turns
 
 TASKS = 60
 
@@ -20,17 +19,14 @@ TASKS = 60
 )
 def test_long_answers_are_not_won_by_constants_or_copies(name: str, most: float) -> None:
     setting = next(s for s in reward_attacks.SETTINGS if (s.env, s.name) == ("long_form_qa", name))
-    row = reward_attacks.attack(setting, TASKS)
-    assert all(row[kind]["reward"] <= most for kind in reward_attacks.KINDS), row
+    assert reward_attacks.attack(setting, TASKS)["reward"] <= most
 
 
-@pytest.mark.parametrize("verifier", ["tool_name", "tool_call"])
-def test_a_shotgun_of_calls_earns_nothing_by_default(verifier: str) -> None:
-    turns = [turn for turn in desk_turns(60) if turn.calls]
-    row = pivot_attacks.verifier_row({"verifier": verifier}, turns[::2], turns[1::2])
-    assert row["shotgun"]["reward"] == 0.0
-    free = pivot_attacks.verifier_row({"verifier": verifier, "parallel": "free"}, turns[::2], turns[1::2])
-    assert free["shotgun"]["reward"] > 0.5  # the public code's rule, which stays to be had
+def test_a_shotgun_of_calls_earns_less_than_a_frequent_call_by_default() -> None:
+    row = reward_attacks.attack_verifier({"verifier": "tool_name"}, 60)
+    assert row["player"] == "most frequent call"
+    free = reward_attacks.attack_verifier({"verifier": "tool_name", "parallel": "free"}, 60)
+    assert free["player"] == "every tool, no arguments" and free["reward"] > 0.5  # the public code's rule, to be had
 
 
 def test_conciseness_by_hand() -> None:
