@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.exact_worlds.methods import Maker
-from benchmarks.exact_worlds.walks import Budget, Sampler, Steps
+from benchmarks.exact_worlds.walks import Budget, Sampler
 from benchmarks.exact_worlds.world import World, gradient, policy, success
 from rl_agents.advantages import FloatArray, IntArray
 from rl_agents.algorithms import ALGORITHMS, Settings
@@ -78,14 +78,8 @@ class Curve:
     closed: float = 0.0
 
 
-def learn(
-    world: World, make: Maker, *, lr: float, seeds: int, iterations: int, seed: int = 0, trust: float = 0.0
-) -> Curve:
-    """Learn with one optimizer step per iteration.
-
-    Args:
-        trust: largest KL(old, new) on the visited states, in nats per step; 0: no limit.
-    """
+def learn(world: World, make: Maker, *, lr: float, seeds: int, iterations: int, seed: int = 0) -> Curve:
+    """Learn with one optimizer step per iteration."""
     generator = np.random.default_rng(seed)
     weights = np.repeat(world.weights[None], seeds, axis=0)
     method, optimizer = make(world, seeds), Optimizer(lr)
@@ -97,26 +91,10 @@ def learn(
         batch = method(Sampler(world, chosen, generator), budget)
         steps = batch.steps
         ascent = gradient(world, chosen, steps.run, steps.state, steps.action, batch.advantages * steps.reach)
-        change = optimizer.step(ascent, np.abs(ascent).sum(axis=(1, 2)))
-        if trust:
-            change = change * _within(world, weights, change, batch.steps, trust)[:, None, None]
-        weights = weights + change
+        weights = weights + optimizer.step(ascent, np.abs(ascent).sum(axis=(1, 2)))
         chosen = policy(world, weights)
         reached.append(success(world, chosen))
     return Curve(np.arange(iterations + 1.0) * budget_of(world), np.array(reached))
-
-
-def _within(world: World, weights: FloatArray, change: FloatArray, steps: Steps, trust: float) -> FloatArray:
-    """Return a factor on each run's change, halved until the KL on visited states is within bounds, [runs]."""
-    old, runs = policy(world, weights), len(weights)
-    visits = np.bincount(steps.run * world.states + steps.state, steps.reach, runs * world.states).reshape(runs, -1)
-    visits = visits / np.maximum(visits.sum(axis=1, keepdims=True), 1e-9)
-    factor = np.ones(runs)
-    for _ in range(8):
-        new = policy(world, weights + factor[:, None, None] * change)
-        distance = (visits * (old * np.log(np.maximum(old, 1e-12) / np.maximum(new, 1e-12))).sum(axis=-1)).sum(axis=1)
-        factor = np.where(distance > trust, factor / 2, factor)
-    return factor
 
 
 # --- searches

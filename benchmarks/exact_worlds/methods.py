@@ -90,7 +90,7 @@ def hgpo_advantages(world: World, steps: Steps) -> FloatArray:
     return np.asarray(
         hgpo(
             returns_of(world, steps), anchors(world, steps), steps.group, previous,
-            history=2, alpha=1.0, weight_offset=1, std="population",
+            history=2, alpha=1.0, std="population",
         )
     )  # fmt: skip
 
@@ -104,24 +104,20 @@ def whitened(steps: Steps, advantages: FloatArray) -> FloatArray:
     return found
 
 
-def steppo_of(gamma: float = 0.99, lam: float = 1.0, rate: float = 0.3, size: int = GROUP) -> Maker:
-    """StepPO: step GAE with a critic that learns from returns, whitened; ``size`` episodes per task."""
+def steppo(world: World, runs: int) -> Method:
+    """StepPO: step GAE (γ = 0.99, λ = 1) with a critic that learns from returns, whitened."""
+    critic = ReturnCritic(world, runs, rate=0.3)
 
-    def make(world: World, runs: int) -> Method:
-        critic = ReturnCritic(world, runs, rate=rate)
+    def method(sampler: Sampler, budget: Budget) -> Batch:
+        steps = episodes(sampler, budget, GROUP)
+        known = critic.values(steps.run, steps.state)
+        gae = step_gae(
+            rewards(world, steps), known, steps.following, gamma=0.99, lam=1.0, final_values=np.zeros(len(steps))
+        )
+        critic.learn(steps, gae.returns)
+        return Batch(steps, whitened(steps, gae.advantages))
 
-        def method(sampler: Sampler, budget: Budget) -> Batch:
-            steps = episodes(sampler, budget, size)
-            known = critic.values(steps.run, steps.state)
-            gae = step_gae(
-                rewards(world, steps), known, steps.following, gamma=gamma, lam=lam, final_values=np.zeros(len(steps))
-            )
-            critic.learn(steps, gae.returns)
-            return Batch(steps, whitened(steps, gae.advantages))
-
-        return method
-
-    return make
+    return method
 
 
 def chain_advantages(world: World, critic: ChainCritic, steps: Steps, lam: float) -> FloatArray:
@@ -133,18 +129,12 @@ def chain_advantages(world: World, critic: ChainCritic, steps: Steps, lam: float
 
 
 def chain_of(
-    lam: float,
-    size: int = 1,
-    imitate: float = 0.0,
-    bounded: bool = False,
-    clipped: bool = False,
-    corrected: float = 0.0,
+    lam: float, imitate: float = 0.0, bounded: bool = False, clipped: bool = False, corrected: float = 0.0
 ) -> Maker:
     """Return a method whose critic is the chain of states, with γ = 0.95 and a factor of 0.7 on earlier counts.
 
     Args:
         lam: 0: γ·V(s') - V(s); 1: the return minus V(s).
-        size: episodes per task.
         imitate, bounded, clipped: weight of successful episodes of the last four iterations, and their use (`Solved`);
             0: no replay.
         corrected: k of `Transitions`, whose b(s, s') is added to a step's advantage; 0: no correction.
@@ -156,7 +146,7 @@ def chain_of(
         transitions = Transitions(world, runs, keep=KEEP, prior=corrected) if corrected else None
 
         def method(sampler: Sampler, budget: Budget) -> Batch:
-            steps = episodes(sampler, budget, size)
+            steps = episodes(sampler, budget, 1)
             critic.fade()
             critic.count(steps)
             advantages = chain_advantages(world, critic, steps, lam)

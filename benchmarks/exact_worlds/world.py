@@ -25,7 +25,6 @@ class World:
         names: [states], state keys of the estimators; equal names of different states are aliases.
         features: [states, parts]; logits are ``features @ weights``. The identity gives a table.
         weights: [parts, actions], of the initial policy.
-        task: [states], the task of a state.
     """
 
     name: str
@@ -35,7 +34,6 @@ class World:
     names: IntArray
     features: FloatArray
     weights: FloatArray
-    task: IntArray
 
     @property
     def states(self) -> int:
@@ -91,24 +89,6 @@ def success(world: World, chosen: FloatArray) -> FloatArray:
     return np.asarray(now @ world.starts)
 
 
-def occupancy(world: World, chosen: FloatArray) -> FloatArray:
-    """d_h(s) = P(s_h = s), [horizon, runs, states]; the sum is below 1 once episodes have ended."""
-    table = world.chances[..., : world.states].reshape(-1, world.states)
-    found = np.zeros((world.horizon, chosen.shape[0], world.states))
-    found[0] = world.starts
-    for step in range(1, world.horizon):
-        flow = (found[step - 1][..., None] * chosen).reshape(chosen.shape[0], -1)
-        found[step] = flow @ table
-    return found
-
-
-def exact_gradient(world: World, chosen: FloatArray) -> FloatArray:
-    """∇J = Σ_h Σ_s d_h(s)·Σ_a π(a|s)·A_h(s, a)·∇log π(a|s), [runs, parts, actions] (policy gradient theorem)."""
-    reach, gains = occupancy(world, chosen), values(world, chosen).advantages
-    logits = np.einsum("hrs,hrsa->rsa", reach, gains) * chosen
-    return np.asarray(np.matmul(world.features.T, logits))
-
-
 def gradient(
     world: World, chosen: FloatArray, run: IntArray, state: IntArray, action: IntArray, advantage: FloatArray
 ) -> FloatArray:
@@ -141,7 +121,6 @@ def build(
     start: float,
     name_of: Callable[[tuple[int, ...]], Hashable] | None = None,
     parts_of: Callable[[tuple[int, ...]], Sequence[Hashable]] | None = None,
-    task_of: Callable[[tuple[int, ...]], int] | None = None,
 ) -> World:
     """Explore all states from the starts, and set the success of the initial policy.
 
@@ -150,7 +129,6 @@ def build(
         start: success of the initial policy.
         name_of: state key; None: the state.
         parts_of: features that are 1 in a state; None: the state.
-        task_of: task of a state; None: there is one task.
     """
     order, table = _explore(starts, actions, step)
     number = {state: index for index, state in enumerate(order)}
@@ -165,7 +143,6 @@ def build(
         names=_numbered([name_of(s) if name_of else s for s in order]),
         features=_features([parts_of(s) if parts_of else [s] for s in order]),
         weights=np.zeros((0, 0)),
-        task=np.array([task_of(s) if task_of else 0 for s in order]),
     )  # fmt: skip
     return with_start(world, start)
 

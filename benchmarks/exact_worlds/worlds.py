@@ -19,7 +19,7 @@ def chain() -> World:
             return WON if place == 9 else (lock, place + 1)
         return (lock, max(place - 1, 0)) if kind == 1 else state
 
-    return build("chain", [(lock, 0) for lock in range(6)], 3, step, horizon=30, start=0.08, task_of=lambda s: s[0])
+    return build("chain", [(lock, 0) for lock in range(6)], 3, step, horizon=30, start=0.08)
 
 
 #: Places of key and door, by task.
@@ -46,7 +46,7 @@ def _corridor_world(name: str, name_of: Callable[[tuple[int, ...]], Hashable] | 
     starts = [(task, 3, 0) for task in range(len(CORRIDORS))]
     return build(
         name, starts, 4, _corridor, horizon=24, start=0.06,
-        name_of=name_of, parts_of=_corridor_parts, task_of=lambda s: s[0],
+        name_of=name_of, parts_of=_corridor_parts,
     )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def noisy() -> World:
 
     starts = [(task, 3, 0, nonce) for task in range(0, len(CORRIDORS), 2) for nonce in range(4)]
     return build(
-        "noisy", starts, 4, step, horizon=24, start=0.06, parts_of=_corridor_parts, task_of=lambda s: s[0]
+        "noisy", starts, 4, step, horizon=24, start=0.06, parts_of=_corridor_parts
     )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def slippery() -> World:
             return [(0.6, on), (0.3, state), (0.1, back)]
         return [(0.2, on), (0.4, state), (0.4, back)] if kind == 1 else back
 
-    return build("slippery", [(way, 0) for way in range(4)], 3, step, horizon=30, start=0.1, task_of=lambda s: s[0])
+    return build("slippery", [(way, 0) for way in range(4)], 3, step, horizon=30, start=0.1)
 
 
 #: Rooms of switch and exit, by task.
@@ -137,7 +137,7 @@ def loops() -> World:
         return [("at", room, opened), ("wanted", (RINGS[task][opened] - room) % 12, opened), ("task", task, opened)]
 
     starts = [(task, 0, 0) for task in range(len(RINGS))]
-    return build("loops", starts, 4, step, horizon=30, start=0.05, parts_of=parts, task_of=lambda s: s[0])
+    return build("loops", starts, 4, step, horizon=30, start=0.05, parts_of=parts)
 
 
 TRAPS = {(1, 1), (1, 3), (2, 3), (3, 0), (3, 1), (4, 3)}
@@ -173,7 +173,7 @@ def quest() -> World:
         return [("at", task, place, done), ("wanted", int(np.sign(QUESTS[task][done] - place)))]
 
     starts = [(task, 2, 0) for task in range(len(QUESTS))]
-    return build("quest", starts, 4, step, horizon=50, start=0.02, parts_of=parts, task_of=lambda s: s[0])
+    return build("quest", starts, 4, step, horizon=50, start=0.02, parts_of=parts)
 
 
 def household() -> World:
@@ -200,7 +200,7 @@ def household() -> World:
         return [("at", room, holds), ("wanted", wanted, "hall" if room == 5 else room == wanted, holds)]
 
     starts = [(task, 5, 0) for task in range(len(tasks))]
-    return build("household", starts, 8, step, horizon=30, start=0.05, parts_of=parts, task_of=lambda s: s[0])
+    return build("household", starts, 8, step, horizon=30, start=0.05, parts_of=parts)
 
 
 STANDS = [(0, 0), (0, 4), (4, 0), (4, 3)]
@@ -234,7 +234,7 @@ def taxi() -> World:
     chosen = np.random.default_rng(0).choice(len(fares), FARES, replace=False)
     return build(
         "taxi", [fares[n] for n in chosen], 6, step, horizon=40, start=0.6, parts_of=parts,
-        name_of=lambda s: (s[0], s[1], "aboard" if s[4] else s[2]), task_of=lambda s: 4 * s[2] + s[3],
+        name_of=lambda s: (s[0], s[1], "aboard" if s[4] else s[2]),
     )  # fmt: skip
 
 

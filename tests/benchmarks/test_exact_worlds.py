@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from algorithms.handmade import per_step, settings_of
 
+from benchmarks.exact_worlds.__main__ import ARMS, step_cosine
 from benchmarks.exact_worlds.learn import budget_of
 from benchmarks.exact_worlds.methods import ChainCritic, chain_of
 from benchmarks.exact_worlds.walks import Budget, Sampler, Steps, episodes
 from benchmarks.exact_worlds.world import World, policy
 from benchmarks.exact_worlds.worlds import WORLDS
+from benchmarks.report import load
 from rl_agents.algorithms.chain_gae import ChainCritic as Memory
 from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import Step, Trajectory
@@ -76,3 +78,10 @@ def test_the_chain_as_critic_is_that_of_the_algorithm(name, imitate, iterations,
         assert np.array(per_step(rows)) == pytest.approx(batch.advantages * batch.steps.reach, abs=2e-3)
         largest = max(largest, np.abs(batch.advantages).max())
     assert largest > 0.1 and (sum(solved[:2]) > 0) == bool(imitate)
+
+
+@pytest.mark.parametrize("name", ["grpo", "gigpo", "hgpo", "steppo", "chain λ=0", "chain λ=0.95, solved again"])
+def test_the_accuracy_on_file_is_that_of_the_code(name: str) -> None:
+    recorded = load("exact_worlds")
+    found = step_cosine(WORLDS["traps"](), ARMS[name].method, runs=recorded["seeds"])
+    assert found == pytest.approx(recorded["worlds"]["traps"][name]["step_cosine"], abs=1e-3)
