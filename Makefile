@@ -112,7 +112,6 @@ check: .venv/.ready
 		--ignore-regex '`[^`]*`|^    .*|^\| `env\..*' README.md CONTRIBUTING.md docs
 
 bench: .venv/.ready
-	$(PY) -m benchmarks.gpu merging
 	$(PY) -m benchmarks.rollout_efficiency
 	$(PY) -m benchmarks.experiments learning_curves --algos grpo ppo
 

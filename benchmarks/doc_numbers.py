@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-#: Whole pages are compared elsewhere, and so are the tables between marks; here the text of both is.
-GENERATED = ("claims.md", "equal-steps.md")
+#: The tables between marks are compared elsewhere.
 TABLES = re.compile(r"<!-- (table: .+?|speed|results figure: .+?) -->\n.*?<!-- end of .+? -->", re.DOTALL)
 CODE = re.compile(r"^```.*?^```|^ {4,}[^\s-].*?$", re.DOTALL | re.MULTILINE)
 MARK = re.compile(r"<!--\s+(?:record:\s+(?P<name>[^>]+?)|no\s+record(?P<section>\s+in\s+this\s+section)?)\s+-->")
@@ -68,7 +67,7 @@ def blocks(page: str, name: str = "") -> Iterator[Block]:
         mark = MARK.search(text)
         if mark and mark["section"]:
             excused = depth
-        if numbers(text) and not (name in GENERATED and text.startswith("|")):
+        if numbers(text):
             named = " ".join(mark["name"].split()) if mark and mark["name"] else ""
             found = named if named or excused or mark else None
             yield Block(f"{name}: {text.strip()[:60]!r}", text, found)

@@ -11,16 +11,17 @@ from statistics import fmean
 
 from benchmarks import equal_steps_page as equal
 from benchmarks.claims.judge import CONFIDENCE
-from benchmarks.doc_tables import COLUMNS, on_file
+from benchmarks.doc_tables import COLUMNS, lasts, on_file, turns_until
+from benchmarks.equal_steps import METHODS
 from benchmarks.exact_worlds.__main__ import table as worlds_table
-from benchmarks.grid import mean_text, text
+from benchmarks.grid import text
 from benchmarks.report import load
-from benchmarks.scale_simulation import table as scale_table
 from rl_agents.reporting.statistics import Interval, student_interval
 
 Record = Callable[[], str]
 T3 = "{} + T3, consistent, force_answer, k=1"
-METHODS = ("grpo", "ppo", "gspo")
+CIRCUITS_T3 = "{} + T3, force_answer, k=3"
+T3_METHODS = ("grpo", "ppo", "gspo")
 
 
 def joined(*parts: str) -> str:
@@ -64,7 +65,7 @@ def tokens(file: str, arm: str) -> float:
 
 def saved(file: str, arm: str) -> list[float]:
     """Shares of the sampled tokens that T3 saves, by method; ``arm`` has a place for it."""
-    return [1 - tokens(file, arm.format(method)) / tokens(file, method) for method in METHODS]
+    return [1 - tokens(file, arm.format(method)) / tokens(file, method) for method in T3_METHODS]
 
 
 def default_run() -> str:
@@ -83,7 +84,7 @@ def first_run() -> str:
 
 
 def t3_window() -> str:
-    gain = fmean(fmean(ends("t3", T3.format(method))) - fmean(ends("t3", method)) for method in METHODS)
+    gain = fmean(fmean(ends("t3", T3.format(method))) - fmean(ends("t3", method)) for method in T3_METHODS)
     return joined(f"{gain:.2f}", percent(saved("t3", T3)))
 
 
@@ -99,7 +100,7 @@ def t3_elsewhere() -> str:
 
 def pooled_gain() -> str:
     """Success at the start of t3_lost_threads, and T3's gain on GuessNumbers, the mean of three methods by seed."""
-    pairs = [zip(ends("t3", T3.format(method)), ends("t3", method), strict=True) for method in METHODS]
+    pairs = [zip(ends("t3", T3.format(method)), ends("t3", method), strict=True) for method in T3_METHODS]
     gains = [fmean(seed) for seed in zip(*([ours - other for ours, other in pair] for pair in pairs), strict=True)]
     return joined(started("t3_lost_threads", "grpo"), signed(student_interval(gains, CONFIDENCE)))
 
@@ -110,7 +111,7 @@ def signed(interval: Interval) -> str:
 
 def saved_tokens() -> str:
     usual = percent(saved("t3", T3))
-    late = percent(saved("t3_circuit_decoding", "{} + T3, force_answer, k=3"))
+    late = percent(saved("t3_circuit_decoding", CIRCUITS_T3))
     return joined(usual, late, late, "34%")
 
 
@@ -120,7 +121,8 @@ def lost_elsewhere() -> str:
 
     def lost(arm: str) -> float:
         runs = on_file("pivotrl_panel")[arm]
-        return fmean(b["retained"]["0"] - run["retained"]["0"] for run, b in zip(runs, base, strict=False))
+        pairs = zip(lasts(runs, "retained"), lasts(base, "retained"), strict=False)
+        return fmean(before - after for after, before in pairs)
 
     pivot = max(lost("PivotRL"), lost("PivotRL, foreign expert"))
     return joined(*(f"{value:.2f}" for value in (lost("sft"), lost("sft, foreign expert"), pivot)))
@@ -132,40 +134,6 @@ def long_answers() -> str:
         started(weak, "grpo, prs"), "0.41; 0.17", ended(weak, "grpo, prs", "grpo, 0-1"), started(usual, "grpo, prs"),
         ended(usual, "grpo, prs", "grpo, 0-1"),
     )  # fmt: skip
-
-
-# --- PivotRL
-
-
-def pivot_rows() -> str:
-    """The table's lines, after the one of the base, which is not on file."""
-    arms = on_file("pivotrl")
-    names = [
-        name
-        for name in arms
-        if not name.startswith("PivotRL, KL") and name != "PivotRL, lenient search, foreign expert"
-    ]
-    order = ["end-to-end GRPO", *(name for name in names if name != "end-to-end GRPO")]
-    lines = []
-    for name in order:
-        runs = arms[name]
-        kept = [list(run["retained"].values())[-1] for run in runs]
-        turns = fmean(list(run["rollout_turns"].values())[-1] for run in runs)
-        lines.append(joined(mean_text(ends("pivotrl", name)), mean_text(kept),
-                            f"{turns / 1000:.1f} k" if turns else "0", until(name)))  # fmt: skip
-    return joined("0.85; 0.30; 0.12; 0.48; 0.42; 0.33; 0.51", *lines)
-
-
-def until(name: str, level: float = 0.85) -> str:
-    """Thousands of rollout turns until the mean success reaches a level, interpolated; "-": never, or no rollouts."""
-    runs = on_file("pivotrl")[name]
-    success, turns = ([fmean(at) for at in zip(*(run[key].values() for run in runs), strict=True)]
-                      for key in ("success", "rollout_turns"))  # fmt: skip
-    for place in range(1, len(success)):
-        if success[place - 1] < level <= success[place] and turns[place]:
-            share = (level - success[place - 1]) / (success[place] - success[place - 1])
-            return f"{(turns[place - 1] + share * (turns[place] - turns[place - 1])) / 1000:.1f} k"
-    return "-"
 
 
 # --- equal steps
@@ -202,7 +170,7 @@ def longest_runs() -> str:
     """Thousands of steps on lake: of 3spo, then the lowest and highest mean of the other methods."""
     arms = equal.on_file()["lake"]
     steps = {arm: fmean(sum(run["steps"]) for run in runs.values()) / 1000 for arm, runs in arms.items()}
-    others = sorted(round(steps[arm]) for arm in equal.METHODS if arm in steps and not arm.startswith("3spo"))
+    others = sorted(round(steps[arm]) for arm in METHODS if arm in steps and not arm.startswith("3spo"))
     return f"{steps['3spo']:.0f} k; {others[0]} k; {others[-1]} k"
 
 
@@ -292,21 +260,15 @@ def more_tokens(step_s: float, base: tuple[int, int], *cases: tuple[int, int]) -
     return joined(*(f"{lines[case] / lines[base]:.1f}" for case in cases))
 
 
-def exchanges() -> str:
-    now = load("scale_simulation")
-    return joined(*(f"{found['cases'][-1]['exchanges']:.1f}" for found in (now["before"], now)))
-
-
 def attack(env: str, *settings: str, digits: int = 2) -> str:
     """Reward of the best attack in each setting."""
-    rows = {(row["env"], row["setting"]): row for row in load("reward_attacks")["rows"]}
-    best = (max(own["reward"] for own in rows[env, name].values() if isinstance(own, dict)) for name in settings)
-    return joined(*(f"{reward:.{digits}f}" for reward in best))
+    rewards = {(row["env"], row["setting"]): row["reward"] for row in load("reward_attacks")["rows"]}
+    return joined(*(f"{rewards[env, name]:.{digits}f}" for name in settings))
 
 
 def attacks() -> str:
     """The lines of the table of attacks, each with a start and an end of training."""
-    taught, active, calls = "{}, starter's tasks".format, "active_{}".format, "{}, turns with calls".format
+    taught, active = "{}, starter's tasks".format, "active_{}".format
     lines = [
         (attack("guess_numbers", "exact"), "family", "grpo", "grpo"),
         (attack("circuit_decoding", "exact"), active("circuit_decoding"), "grpo", "steppo"),
@@ -322,19 +284,11 @@ def attacks() -> str:
         (joined(attack("paper_search", taught("discovery")), "4.66; 5.42"),),
         (attack("alfworld", "win"), "alfworld", "grpo", "steppo"),
         (attack("webshop", "score", taught("success")), "webshop", "grpo", "grpo"),
-        (attack("pivot", calls("tool_name"), calls("tool_name, parallel=free")),),
+        (attack("pivot", "tool_name", "tool_name, parallel=free"),),
     ]  # fmt: skip
     return joined(
         *(joined(own, *(started(runs[0], runs[1]), ended(runs[0], runs[2])) if runs else ()) for own, *runs in lines)
     )
-
-
-def kills() -> str:
-    found = load("chaos")
-    return joined(*(
-        joined(f"{own['success_start']:.2f}", f"{own['success_end']:.2f}", span(own["success_end_interval"]))
-        for own in (found["undisturbed"], found["killed"])
-    ))  # fmt: skip
 
 
 def gateway() -> str:
@@ -401,12 +355,12 @@ RECORDS: Mapping[str, Record] = {
     "dapo": lambda: f"{tokens('vspo', 'dapo') / tokens('vspo', 'grpo'):.1f}",
     "t3 window": t3_window,
     "weak start": lambda: started("prs_long_form_weak", "grpo, prs"),
-    "pivotrl": pivot_rows,
-    "pivotrl turns": lambda: joined(until("PivotRL"), "0.85", until("end-to-end GRPO"), "5.7 k"),
+    "pivotrl turns": lambda: joined(
+        turns_until(on_file("pivotrl")["PivotRL"]), "0.85", turns_until(on_file("pivotrl")["end-to-end GRPO"]), "5.7 k"
+    ),
     "foreign expert": lambda: f"{fmean(ends('pivotrl', 'random turns, strict reward, foreign expert')):.1f}",
     "gateway": gateway,
     "attacks": attacks,
-    "kills": kills,
     "worlds noise": worlds_noise,
     "worlds": lambda: worlds("exact_worlds", "mean", WORLDS_SHOWN),
     "correction": correction,
@@ -420,6 +374,9 @@ RECORDS: Mapping[str, Record] = {
     "another start": another_start,
     "lost lead": lost_lead,
     # claims.md
+    "overview of claims": lambda: joined(
+        percent(saved("t3", T3)), percent(saved("t3_circuit_decoding", CIRCUITS_T3)), "1 to 3.1; 0.99; 0.95"
+    ),
     "pooled gain": pooled_gain,
     "saved tokens": saved_tokens,
     "lost elsewhere": lost_elsewhere,
@@ -440,7 +397,5 @@ RECORDS: Mapping[str, Record] = {
     "env steps": env_steps,
     "second engine": lambda: more_tokens(0.0, (1, 1), (1, 2)),
     "env runners": lambda: joined(more_tokens(0.01, (1, 1), (2, 1)), more_tokens(0.01, (1, 1), (4, 2))),
-    "scale": lambda: scale_table(load("scale_simulation")),
-    "exchanges": exchanges,
     "weights": lambda: f"{load('scale_simulation')['cases'][2]['weights us'] / 1000:.1f}",
 }

@@ -9,21 +9,25 @@ A page has a table between two marks, the first of which names it. A test compar
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from benchmarks import gpu_memory, grid
 from benchmarks.equal_steps import at_budget, unique_states
 from benchmarks.experiments import right, silent, truncated, turns, updates
-from benchmarks.grid import Column, Run, mean_of, text
+from benchmarks.grid import Column, Run, mean_of, mean_text, text
 from benchmarks.long_thoughts import ROOMS
 from benchmarks.model_families.page import TABLES as MODELS
 from benchmarks.report import load, markdown
 
 ROOT = Path(__file__).parents[1]
+SHOP, PUZZLES = "webshop", "situation_puzzles"
 MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 Runs = list[Run]
 
@@ -37,6 +41,24 @@ def on_file(file: str) -> dict[str, Runs]:
     return {name: list(arm["runs"].values()) for name, arm in load(file)["arms"].items()}
 
 
+def lasts(runs: Runs, key: str) -> list[float]:
+    return [list(run[key].values())[-1] for run in runs]
+
+
+def thousands(number: float) -> str:
+    return f"{number / 1000:.1f} k" if number else "0"
+
+
+def turns_until(runs: Runs, level: float = 0.85) -> str:
+    """Thousands of rollout turns until the mean success reaches a level, interpolated; "-": never, or no rollouts."""
+    success, turns = ([fmean(at) for at in zip(*(run[key].values() for run in runs), strict=True)]
+                      for key in ("success", "rollout_turns"))  # fmt: skip
+    for (low, spent), (high, more) in pairwise(zip(success, turns, strict=True)):
+        if low < level <= high and more:
+            return thousands(spent + (level - low) / (high - low) * (more - spent))
+    return "-"
+
+
 #: Columns of every grid, and further ones of some tables.
 COLUMNS: Mapping[str, Column] = {
     **grid.COLUMNS,
@@ -44,6 +66,10 @@ COLUMNS: Mapping[str, Column] = {
     "environment steps": lambda runs: f"{fmean(sum(run['steps']) for run in runs):,.0f}",
     "largest logprob difference": lambda runs: f"{max(run['engine_logprob_gap_max'] for run in runs):.2f}",
     "truncated": truncated,
+    SHOP: lambda runs: mean_text(lasts(runs, "success")),
+    PUZZLES: lambda runs: mean_text(lasts(runs, "retained")),
+    "rollout turns": lambda runs: thousands(fmean(lasts(runs, "rollout_turns"))),
+    "until 0.85": lambda runs: turns_until(runs),
     "turns": turns,
     "updates to 0.70": updates,
     "silent at the start": silent,
@@ -115,10 +141,23 @@ def everywhere() -> str:
     return markdown(("environment", "start", "grpo", "steppo", "CPU-s a run (grpo)"), rows)
 
 
-def env_runners() -> str:
-    from benchmarks.env_runner_curve import table  # imports Ray
+def panel() -> str:
+    """The success of every arm of PivotRL in other domains, relative to the base."""
+    arms = on_file("pivotrl_panel")
+    base, rows = arms["base"], []
+    for name, runs in arms.items():
+        kept = lasts(runs, "retained")
+        lost = [after - before for after, before in zip(kept, lasts(base, "retained"), strict=False)]
+        change = "" if name == "base" else mean_text(lost)
+        others = (f"{fmean(run['panel'][env] for run in runs):.2f}" for env in base[0]["panel"])
+        rows.append((name, str(len(runs)), mean_text(lasts(runs, "success")), mean_text(kept), change, *others))
+    head = ("arm", "seeds", "in its domain", "mean of the others", "change of it", *base[0]["panel"])
+    return markdown(head, rows)
 
-    return table(load("env_runner_curve")["lines"])
+
+def by(module: str, function: str, *args: Any) -> Callable[[], str]:
+    """Return a table that a module makes, which is imported only then: some import Ray, and some this module."""
+    return lambda: getattr(importlib.import_module(f"benchmarks.{module}"), function)(*args)
 
 
 def three_spo_unit() -> str:
@@ -130,18 +169,32 @@ def three_spo_unit() -> str:
     return markdown(("task", "running deviation", "½ (now)"), rows)
 
 
-def curriculum() -> str:
-    from benchmarks.curriculum import table  # imports Ray
-
-    return table()
-
-
 #: Name in the mark -> function that makes the table.
 TABLES: Mapping[str, Callable[[], str]] = {
     **MODELS,
     "3spo unit": three_spo_unit,
-    "env runners": env_runners,
-    "curriculum": curriculum,
+    "env runners": by("env_runner_curve", "table_on_file"),
+    "scale": by("scale_simulation", "table_on_file"),
+    "curriculum": by("curriculum", "table"),
+    **{f"claim {number}": by("claims.__main__", "table", number) for number in range(1, 14)},
+    "opposed": by("claims.__main__", "opposed"),
+    "claims from several starts": by("claims.starts", "differences"),
+    "costs of several starts": by("claims.starts", "costs"),
+    "silent groups": Table(
+        ("start", "end", "silent at the start", "silent in training"), {"vspo_mixed": ()}, head="arm of vspo_mixed"
+    ),
+    "doors": Table(
+        ("start", "end", *(f"right in the {room}" for room in ROOMS)), {"steppo_rooms": ()}, head="arm of steppo_rooms"
+    ),
+    "pivotrl panel": panel,
+    **{
+        name: by("equal_steps_page", function)
+        for name, function in (
+            ("several starts", "several_starts"), ("equal steps, summary", "summary"), ("equal steps", "overview"),
+            ("equal steps, parts", "parts"), ("3spo, parts", "search_parts"), ("equal steps, tasks", "sections"),
+            ("webshop again", "repetition"),
+        )
+    },
     "every environment": everywhere,
     "gpu memory": gpu_memory.fits,
     "host memory": gpu_memory.host,
@@ -151,6 +204,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "steppo": Table(CURVE, {"steppo": ()}),
     "t3": Table(CUT, {"t3": ()}, ("consistent, ", "force_answer, ")),
     "t3_lost_threads": LOST_THREADS,
+    "pivotrl": Table(("seeds", SHOP, PUZZLES, "rollout turns", "until 0.85", "CPU-s a run"), {"pivotrl": ()}),
     "treasure": Table(PRETRAINED, {"real_model_treasure": ()}, head="method"),
     "distill": Table(CURVE, {"real_model_treasure": ("grpo",), "distill_treasure": ()}, head="method"),
     "clerk": Table(PRETRAINED, {"real_model_clerk": ()}, head="method"),

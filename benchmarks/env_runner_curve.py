@@ -21,7 +21,7 @@ from typing import Any
 import ray
 
 from benchmarks.engine_choice import SIZES, WARM_UP, Rollouts, Round, untrained_model
-from benchmarks.report import command_line, markdown, summarize, write_figures
+from benchmarks.report import command_line, load, markdown, summarize, write_figures
 from benchmarks.slow_tools import start_session
 from rl_agents.algorithms import Settings
 
@@ -79,6 +79,10 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
         counted = [f"{line['tokens per s']['median']:,.0f}", f"{line['all']['median']:.0f}"]
         rows.append([*sizes, *counted, *(f"{own:.0f}" for own in us.values()), max(us, key=lambda role: us[role])])
     return markdown(head, rows)
+
+
+def table_on_file() -> str:
+    return table(load("env_runner_curve")["lines"])
 
 
 def main() -> None:

@@ -13,15 +13,16 @@ Success is that of the plain policy on the test tasks at temperature 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.grid import RESULTS, Arm, Run, grid_parser, markdown, run_command, run_grid, text
+from benchmarks.grid import Arm, Run, grid_parser, markdown, run_command, run_grid, text
 from benchmarks.referee import mean_until, read_at
+from benchmarks.report import drawn
 from rl_agents.reporting.statistics import student_interval
 
 EPISODES = 128
@@ -115,10 +116,15 @@ METHODS: dict[str, tuple[str, ...]] = {
     "chain-gae (ours), lambda 0.7, no correction": ("algo=chain-gae", *SINGLE, "gae_lambda=0.7", "transition_prior=0"),
     "chain-gae (ours)": ("algo=chain-gae", *SINGLE),
 }  # fmt: skip
+#: Those that get solid lines.
+FIRST = ("grpo", "hgpo", "gigpo", "ppo", "steppo", "3spo", "chain-gae (ours)", "3spo, published")
+#: Safe for the color-blind (Okabe and Ito); methods beyond the eighth begin again, dashed and then dotted.
+COLORS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#999999")
+STYLES = ("-", "--", ":")
 
 
 def main() -> None:
-    """Run, print the table and write the files."""
+    """Run and print the table; `benchmarks.equal_steps_page` draws."""
     parser = grid_parser(__doc__, "")
     parser.add_argument("--world", default="alfworld", choices=list(WORLDS))
     methods = [name for name in METHODS if name not in ABLATIONS]
@@ -131,7 +137,6 @@ def main() -> None:
     start = build_start(args.world)
     arms = run_grid([arm(name, world, start, budget) for name in args.arms], args)
     print(markdown(arms, columns(budget)))
-    plot(arms, RESULTS / f"{args.name}.png", f"{args.world}, {args.seeds} seeds", METHODS)
 
 
 def build_start(name: str) -> Path:
@@ -191,34 +196,24 @@ def at_budget(runs: list[Run], budget: int) -> dict[str, float]:
     return found
 
 
-def plot(arms: dict[str, list[Run]], path: Path, title: str, whole: Collection[str]) -> None:
-    """Write a picture: test success over environment steps, mean over the seeds with the range of the seeds.
-
-    Args:
-        whole: arms that are methods; changed ones are dotted.
-    """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axis = pyplot.subplots(figsize=(8, 4.5))
-    highest = 0.0
-    for number, (name, runs) in enumerate(arms.items()):
-        curves = [curve(run) for run in runs]
-        grid = np.linspace(0, min(steps[-1] for steps, _ in curves), 50)
-        lines = np.array([np.interp(grid, steps, success) for steps, success in curves])
-        highest = max(highest, lines.max())
-        style = "-" if name in whole else ":"
-        axis.plot(grid / 1000, lines.mean(axis=0), style, color=f"C{number}", label=name)
-        if name in whole:
-            axis.fill_between(grid / 1000, lines.min(axis=0), lines.max(axis=0), color=f"C{number}", alpha=0.15)
-    axis.set(xlabel="thousand environment steps", ylabel="success on the test tasks", title=title)
-    axis.set_ylim(0, min(1.0, 1.3 * highest))  # room for the legend
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize="small", ncols=2)
-    figure.savefig(path, dpi=110, bbox_inches="tight")
-    pyplot.close(figure)
+def plot(arms: Mapping[str, Sequence[Run]], path: Path, title: str, budget: float = math.inf) -> None:
+    """Plot success on the test tasks over environment steps, mean over the seeds; the legend has the best arm first."""
+    order = [*FIRST, *(name for name in (*METHODS, *arms) if name not in FIRST)]
+    ends = {}
+    with drawn(path, figsize=(8.5, 4.6)) as (_, axis):
+        for arm, runs in arms.items():
+            number, curves = order.index(arm), [curve(run) for run in runs]
+            grid = np.linspace(0, min(budget, *(steps[-1] for steps, _ in curves)), 60)
+            mean = np.mean([np.interp(grid, steps, success) for steps, success in curves], axis=0)
+            style, color = STYLES[number // len(COLORS) % len(STYLES)], COLORS[number % len(COLORS)]
+            (line,) = axis.plot(grid / 1000, mean, style, color=color, linewidth=1.8)
+            ends[f"{arm} ({len(runs)})"] = (mean[-1], line)
+        labels = sorted(ends, key=lambda label: -ends[label][0])
+        axis.legend([ends[label][1] for label in labels], labels, title="method (seeds)", fontsize=8,
+                    loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)  # fmt: skip
+        axis.set(xlabel="thousand environment steps", ylabel="success on the test tasks", title=title)
+        axis.set_ylim(0)
+        axis.grid(alpha=0.3)
 
 
 def sets(keys: Sequence[str]) -> tuple[str, ...]:

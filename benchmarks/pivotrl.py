@@ -1,11 +1,13 @@
 """PivotRL, imitation, ablations and end-to-end RL, compared in the training domain and outside of it.
 
     python -m benchmarks.pivotrl --local --jobs 2
+    python -m benchmarks.pivotrl --panel five_domains --local --jobs 2 --seeds 5
 
-Built once, in the cache folder: a small base model that imitates mediocre demonstrators in WebShop and situation
-puzzles (`benchmarks.domains`), traces of WebShop's scripted expert, and their turns, profile and pivots. Every arm
-trains that model on WebShop only. Its checkpoints are evaluated on test tasks of WebShop (in domain) and situation
-puzzles (out of domain): complete episodes, temperature 1.
+Built once, in the cache folder: a small base model that imitates mediocre demonstrators of the panel's environments
+(`benchmarks.domains`), traces of WebShop's scripted expert, and their turns, profile and pivots. Every arm trains that
+model on WebShop only. Its checkpoints are evaluated on test tasks of WebShop (in domain) and of the others (out of
+domain): complete episodes, temperature 1. Of two domains every checkpoint is evaluated, of five the last one. The base
+itself is an arm without training.
 
 There are two experts. The first writes like the demonstrator of the base, which plays worse. The foreign expert
 writes the words of its searches in reverse order, which does not change the search results.
@@ -17,14 +19,13 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
 from benchmarks import grid
 from benchmarks.domains import DOMAINS, PANELS, register
-from benchmarks.grid import RESULTS, Arm, Run, grid_parser, mean_text, read_run, run_command, run_grid, trained
-from benchmarks.report import drawn, markdown
+from benchmarks.grid import RESULTS, Arm, Run, grid_parser, markdown, read_run, run_command, run_grid, trained
+from benchmarks.report import drawn
 from rl_agents.cache import cache_dir
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.trainer.algorithm import AgentAlgorithm
@@ -36,10 +37,14 @@ VERIFIER = {"env.verifier": "text_action", "env.threshold": 0.45}
 #: The base is mostly right: with 0.6, only a few clicks would remain.
 MAX_MEAN = "0.8"
 CHECKPOINTS = 5
-#: In domain, and out of domain.
-SHOP, PUZZLES = BOTH = PANELS["two_domains"]
-#: Success in domain at which rollout turns are compared.
-LEVEL = 0.85
+#: Panel -> file of its results.
+FILES = {"two_domains": "pivotrl", "five_domains": "pivotrl_panel"}
+#: Trained on, and the other one of two.
+SHOP, PUZZLES = PANELS["two_domains"]
+#: Arms of five domains, for each expert.
+COMPARED = ("sft", "PivotRL")
+#: Costs of an arm without training.
+NOTHING = {"seconds": 0.0, "cpu_seconds": 0.0, "sampled_tokens": 0, "engine_logprob_gap_max": 0.0}
 #: Folder of an expert's turns -> suffix of its arms' names.
 EXPERTS = {"expert": "", "foreign": ", foreign expert"}
 #: Placeholder in stored flags for the folder with model and turns, which differs between machines.
@@ -48,23 +53,25 @@ _SEARCH = re.compile(r"search\[([^\]]*)\]")
 
 
 def main() -> None:
-    parser = grid_parser(__doc__, "pivotrl")
-    parser.add_argument("--ablations", action="store_true", help="one further arm for either expert")
+    parser = grid_parser(__doc__, "")
+    parser.add_argument("--panel", default="two_domains", choices=list(FILES))
     args = parser.parse_args()
-    folder = cache_dir() / "benchmarks" / "pivotrl"
+    args.name = args.name or FILES[args.panel]
+    folder = cache_dir() / "benchmarks" / FILES[args.panel]
     for expert in EXPERTS:
-        prepare(folder, expert)
-    base = base_success(folder, args.seeds)
-    chosen = [*END_TO_END, *(arm for expert in EXPERTS for arm in expert_arms(expert, args.ablations))]
-    arms = run_grid(chosen, args, partial(run_arm, folder))
-    print(table(base, arms))
-    plot(base, arms, RESULTS / f"{args.name}.png")
+        prepare(folder, expert, args.panel)
+    two = args.panel == "two_domains"
+    arms = [arm for expert in EXPERTS for arm in expert_arms(expert) if two or arm.name.partition(",")[0] in COMPARED]
+    runs = run_grid([BASE, END_TO_END, *arms], args, partial(run_arm, folder, args.panel))
+    print(markdown(runs))
+    if two:
+        plot(runs, RESULTS / f"{args.name}.png")
 
 
 # --- preparation
 
 
-def prepare(folder: Path, name: str, panel: str = "two_domains") -> None:
+def prepare(folder: Path, name: str, panel: str) -> None:
     """Make what is missing: the base as a warm-start model, the rest by calls of ``run.py``.
 
     ``name`` is one of `EXPERTS`, ``panel`` one of `benchmarks.domains.PANELS`.
@@ -109,26 +116,11 @@ def lengths(env: str) -> dict[str, int]:
     return {"max_model_len": tokens, "max_response_tokens": response}
 
 
-def base_success(folder: Path, seeds: int) -> list[dict[str, float]]:
-    """Return the base's success in both domains by seed; evaluated once."""
-    path = folder / "base.json"
-    if not path.exists():
-        path.write_text("[]")
-    known: list[dict[str, float]] = json.loads(path.read_text(encoding="utf-8"))
-    if len(known) < seeds:
-        rates = {env: play(folder / "base", env, seeds) for env in BOTH}
-        known = [{env: rates[env][seed] for env in BOTH} for seed in range(seeds)]
-        path.write_text(json.dumps(known), encoding="utf-8")
-    return known[:seeds]
-
-
-def play(model: Path, env: str, seeds: int = 1, first: int = 0) -> list[float]:
-    """Return success on the test tasks of an environment by seed: complete episodes, temperature 1."""
-    flags = ("--model", str(model), "--env", env, "--episodes", str(DOMAINS[env].episodes), "--seeds", str(seeds),
-             "--seed", str(first))  # fmt: skip
+def play(model: Path, env: str, seed: int) -> float:
+    """Return success on the test tasks of an environment: complete episodes, temperature 1."""
+    flags = ("--model", str(model), "--env", env, "--episodes", str(DOMAINS[env].episodes), "--seed", str(seed))
     report = json.loads(run_command(["eval", *flags, "--local", "--json", *env_keys(env), *keys(lengths(env))]))
-    rates: list[float] = report["success"]["per_seed"]
-    return rates
+    return float(report["success"]["per_seed"][0])
 
 
 # --- arms
@@ -144,10 +136,11 @@ def arm(name: str, algo: str, iterations: int, *further: str) -> Arm:
 
 
 GROUPS = keys(tasks_per_iteration=16, group_size=8)
-END_TO_END = (arm("end-to-end GRPO", "grpo", 30, "--env", "webshop", *env_keys("webshop"), *GROUPS),)
+BASE = Arm("base", ())
+END_TO_END = arm("end-to-end GRPO", "grpo", 30, "--env", "webshop", *env_keys("webshop"), *GROUPS)
 
 
-def expert_arms(expert: str, ablations: bool = False) -> list[Arm]:
+def expert_arms(expert: str) -> list[Arm]:
     suffix, folder = EXPERTS[expert], f"{DATA}/{expert}"
 
     def pivots(name: str, file: str, verifier: Mapping[str, object]) -> Arm:
@@ -156,85 +149,54 @@ def expert_arms(expert: str, ablations: bool = False) -> list[Arm]:
 
     turns = keys({"env.pivots": f"{folder}/turns.parquet"})
     batches = keys(tasks_per_iteration=128, group_size=1, demonstrations=4096, minibatches=1)
-    arms = [
+    return [
         arm(f"sft{suffix}", "sft", 60, "--env", "pivot", *turns, *batches),
         pivots("random turns, strict reward", "random_pivots", {"env.verifier": "exact"}),
         pivots("random turns", "random_pivots", VERIFIER),
         pivots("PivotRL", "pivots", VERIFIER),
     ]
-    if ablations:
-        arms.append(pivots("PivotRL, lenient search", "pivots", {**VERIFIER, "env.threshold": 0.3}))
-    return arms
 
 
 def placed(folder: Path, flags: Sequence[str]) -> list[str]:
     return [flag.replace(DATA, str(folder)) for flag in flags]
 
 
-def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
-    """Train one arm, then evaluate every checkpoint on the test tasks of both domains.
+def run_arm(folder: Path, panel: str, flags: Sequence[str], seed: int) -> Run:
+    """Train one arm, then evaluate checkpoints on the test tasks of the panel; the base is only evaluated.
 
-    By iteration: ``success`` in WebShop, ``retained`` in the other environment, and ``rollout_turns`` until then,
-    without profiling.
+    By iteration: ``success`` in WebShop, ``retained``, the mean of the others, and ``rollout_turns`` until then,
+    without profiling. ``panel``: each of the others at last.
     """
+    if "--algo" not in flags:
+        return {**shown([("0", folder / "base")], panel, seed), **NOTHING}
     with trained(placed(folder, flags), seed) as output:
         run, own = read_run(output), RunFolder(output)
-        records, checkpoints = own.read_metrics(), own.complete_checkpoints()
-        inside, outside = ([play(path / "hf", env)[0] for _, path in checkpoints] for env in BOTH)
-    marks = [str(iteration) for iteration, _ in checkpoints]
-    turns = [grid.total_until(records, iteration, "rollout/turns") for iteration, _ in checkpoints]
+        checkpoints = own.complete_checkpoints()[0 if panel == "two_domains" else -1 :]
+        records = own.read_metrics()
+        found = shown([(str(iteration), path / "hf") for iteration, path in checkpoints], panel, seed)
+    turns = {str(n): grid.total_until(records, n, "rollout/turns") for n, _ in checkpoints}
+    return {**run, **found, "rollout_turns": turns}
+
+
+def shown(models: Sequence[tuple[str, Path]], panel: str, seed: int) -> Run:
+    rates = {mark: {env: play(model, env, seed) for env in PANELS[panel]} for mark, model in models}
+    others = {mark: {env: rate for env, rate in own.items() if env != SHOP} for mark, own in rates.items()}
     return {
-        **run,
-        "success": dict(zip(marks, inside, strict=True)),
-        "retained": dict(zip(marks, outside, strict=True)),
-        "rollout_turns": dict(zip(marks, turns, strict=True)),
+        "success": {mark: own[SHOP] for mark, own in rates.items()},
+        "retained": {mark: fmean(own.values()) for mark, own in others.items()},
+        "panel": list(others.values())[-1],
     }
 
 
-# --- tables and plots
+# --- pictures
 
 
-def table(base: list[dict[str, float]], arms: dict[str, list[Run]]) -> str:
-    """Return one line per arm: final success in both domains, change outside, turns in total and until `LEVEL`, CPU."""
-    inside, outside = ([rates[env] for rates in base] for env in BOTH)
-    rows = [("base", str(len(base)), mean_text(inside), mean_text(outside), "", "0", "", "")]
-    for name, runs in arms.items():
-        kept, turns = (_ends(runs, key) for key in ("retained", "rollout_turns"))
-        needed = turns_until(LEVEL, [fmean(inside), *_curve(runs, "success")], [0, *_curve(runs, "rollout_turns")])
-        change = mean_text([after - fmean(outside) for after in kept])
-        success, thousands = mean_text(_ends(runs, "success")), f"{fmean(turns) / 1000:.1f} k"
-        own = (
-            str(len(runs)),
-            success,
-            mean_text(kept),
-            change,
-            thousands,
-            needed,
-            grid.mean_of("cpu_seconds", 0)(runs),
-        )
-        rows.append((name, *own))
-    head = ("arm", "seeds", SHOP, PUZZLES, "change of it", "rollout turns", f"until {LEVEL}", "CPU-s a run")
-    return markdown(head, rows)
-
-
-def turns_until(level: float, success: Sequence[float], turns: Sequence[float]) -> str:
-    """Return thousands of turns until success first reached ``level``, interpolated between two checkpoints."""
-    for (low, before), (high, after) in pairwise(zip(success, turns, strict=True)):
-        if low < level <= high and after:
-            return f"{(before + (after - before) * (level - low) / (high - low)) / 1000:.1f} k"
-    return "-"
-
-
-def _ends(runs: Sequence[Run], key: str) -> list[float]:
-    return [list(run[key].values())[-1] for run in runs]
-
-
-def plot(base: list[dict[str, float]], arms: dict[str, list[Run]], path: Path) -> None:
+def plot(arms: dict[str, list[Run]], path: Path) -> None:
     """Plot, for each expert, success in domain over rollout turns, and success out of domain over success in domain."""
-    start = [fmean(rates[env] for rates in base) for env in BOTH]
+    start = [_curve(arms["base"], key)[-1] for key in ("success", "retained")]
     with drawn(path, 2, 2, figsize=(11, 8.4)) as (_, axes):
         for (left, right), (expert, suffix) in zip(axes, EXPERTS.items(), strict=True):
-            for number, name in enumerate(own.name for own in (*END_TO_END, *expert_arms(expert))):
+            for number, name in enumerate(own.name for own in (END_TO_END, *expert_arms(expert))):
                 inside, outside, turns = (_curve(arms[name], key) for key in ("success", "retained", "rollout_turns"))
                 style = {"color": f"C{number}", "marker": "o", "markersize": 3.5, "label": name.removesuffix(suffix)}
                 if turns[-1]:

@@ -183,7 +183,7 @@ def picture(name: str, arms: Sequence[str]) -> None:
     """Write results/real_model_NAME.png, of the runs on file: success over environment steps."""
     found = {arm: on_file(f"real_model_{name}")[arm] for arm in arms}
     seeds = " and ".join(sorted({str(len(runs)) for runs in found.values()}))
-    plot(found, RESULTS / f"real_model_{name}.png", f"SmolLM2-135M-Instruct, {name}, {seeds} seeds", found)
+    plot(found, RESULTS / f"real_model_{name}.png", f"SmolLM2-135M-Instruct, {name}, {seeds} seeds")
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ that it would use, which live in one process. The pool's writer is measured alon
 
 ``--speed`` shortens the engines' time and the waits of their actors by one factor, so that Ray calls per step stay
 equal; with many engines it is less, since this machine has to keep up. CPU time and counts are measured, no wall
-time. ``--before FILE`` adds the figures of another version to the result.
+time.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import os
 import pickle
@@ -27,7 +26,7 @@ from typing import Any
 import numpy as np
 import ray
 
-from benchmarks.report import RESULTS, command_line, drawn, markdown, write_figures
+from benchmarks.report import command_line, load, markdown, write_figures
 from benchmarks.simulated_engines import (
     CONCURRENT,
     IDS,
@@ -67,7 +66,7 @@ SINKS, IN_TRANSIT, POOL_TURNS = 16, 1024, 5
 KEEPS_UP = 250
 OPTIONS: dict[str, Any] = {
     "engines": [1, 10, 100, 1000], "pools": [1000, 10_000, 20_000], "per_runner": 500, "turns": 10, "speed": 4.0,
-    "name": "scale_simulation", "before": "",
+    "name": "scale_simulation",
 }  # fmt: skip
 Figures = dict[str, float]
 
@@ -188,35 +187,25 @@ def cores(case: Mapping[str, float], pools: Sequence[Mapping[str, float]]) -> Fi
 
 def table(data: Mapping[str, Any]) -> str:
     lines = []
-    for version, found in (("before", data["before"]), ("now", data)):
-        for case in found["cases"] or ():
-            part = cores(case, found["pools"])
-            needed = [f"{part[name]:.3g}" for name in ("driver", "pool writer", "env runners", "engine actors")]
-            memory = f"{case['driver bytes'] * case['in flight'] / 1e9:.3g}"
-            sizes = [f"{case[name]:,}" for name in ("engines", "in flight", "runners")]
-            lines.append([version, *sizes, f"{case['exchanges']:.2f}", *needed, memory])
-    head = "version, engines, in flight, runners, exchanges per step, driver, pool, runners, engine actors, driver's GB"
+    for case in data["cases"]:
+        part = cores(case, data["pools"])
+        needed = [f"{part[name]:.3g}" for name in ("driver", "pool writer", "env runners", "engine actors")]
+        memory = f"{case['driver bytes'] * case['in flight'] / 1e9:.3g}"
+        sizes = [f"{case[name]:,}" for name in ("engines", "in flight", "runners")]
+        lines.append([*sizes, f"{case['exchanges']:.2f}", *needed, memory])
+    head = "engines, in flight, runners, exchanges per step, driver, pool, runners, engine actors, driver's GB"
     return markdown(head.split(", "), lines)
 
 
-def picture(data: Mapping[str, Any], file: Path) -> None:
-    with drawn(file, figsize=(7, 4)) as (_, axis):
-        for found, style in ((data["before"], "--"), (data, "-")):
-            points = [(case["engines"], cores(case, found["pools"])) for case in found["cases"] or ()]
-            for name, color in zip(points[0][1] if points else (), ("C0", "C3", "C2", "C1"), strict=False):
-                label, line = name + (" before" if style == "--" else ""), [y[name] for _, y in points]
-                axis.plot([x for x, _ in points], line, style, color=color, marker="o", label=label)
-        axis.axhline(1, color="0.4", linewidth=1)
-        axis.set(xscale="log", yscale="log", xlabel="engines of 1,500 tokens/s", ylabel="cores; driver and pool have 1")
-        axis.legend(fontsize=7, ncols=2)
+def table_on_file() -> str:
+    return table(load("scale_simulation"))
 
 
 def main() -> None:
     args = command_line(__doc__, OPTIONS).parse_args()
     root = str(Path(__file__).parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-    before = json.loads(Path(args.before).read_text(encoding="utf-8")) if args.before else {}
-    data: dict[str, Any] = {"cases": [], "pools": [], "before": {key: before.get(key) for key in ("cases", "pools")}}
+    data: dict[str, Any] = {"cases": [], "pools": []}
     ensure_ray(2)
     with tempfile.TemporaryDirectory() as folder:
         config = job(Path(folder) / "model", args.turns)
@@ -229,7 +218,6 @@ def main() -> None:
             print(data["pools"][-1], flush=True)
     print(table(data))
     write_figures(args.name, "python -m benchmarks.scale_simulation", data)
-    picture(data, RESULTS / f"{args.name}.png")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from unittest import mock
 import numpy as np
 import torch
 
-from benchmarks.gpu import random_model
 from benchmarks.report import command_line, write_figures
 from benchmarks.timing import spent
 from rl_agents import AgentConfig
@@ -98,6 +97,18 @@ SHAPES = (
     Shape("system prompt of 50 only, 24 rows of 250", siblings(24, 1, 220, 20, 40, common=50)),
     Shape("nothing shared, 32 rows of 90-140", siblings(32, 1, 80, 10, 60)),
 )
+
+
+def random_model(shape: ModelShape) -> Any:
+    """Return a model of Qwen2's architecture with random weights."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    return Qwen2ForCausalLM(Qwen2Config(
+        vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.feed_forward,
+        num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
+        max_position_embeddings=shape.context, tie_word_embeddings=shape.tied, attn_implementation="sdpa",
+    ))  # fmt: skip
 
 
 def rows_of(shape: Shape, seed: int = 0) -> list[Row]:

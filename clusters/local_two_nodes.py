@@ -82,13 +82,6 @@ class TwoNodes:
         with (self.folder / f"{node.name}.log").open("ab") as log:
             self.raylets[node.name] = node.run(command, stdout=log, stderr=log, env=self.env, start_new_session=True)
 
-    def crash(self, node: Node) -> None:
-        """Kill every process of a node at once, as a power failure does."""
-        for pid in node.pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.raylets[node.name].wait()
-
     def cut(self, seconds: float) -> None:
         """Pull the cable for so long."""
         _ip("-n", self.worker.namespace, "link", "set", self.worker.cable, "down")

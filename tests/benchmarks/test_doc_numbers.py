@@ -63,6 +63,5 @@ It was 0.2.
 
 def test_blocks_without_a_mark_and_numbers_of_others_are_found() -> None:
     assert [line.rpartition(": ")[2] for line in unbound(PAGE, "p")] == ["['0.4']", "['0.2']"]
-    assert [line.rpartition(": ")[2] for line in unbound(PAGE, "claims.md")] == ["['0.2']"]
     (one,) = wrong(PAGE, {"ratio": lambda: "0.96"}, "p")
     assert one.endswith("['0.97'], on record: ['0.96']")
