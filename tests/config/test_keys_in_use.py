@@ -35,7 +35,8 @@ REASONS = {
     "prompting": PROMPTING,
     **dict.fromkeys(["judge_url", "judge_model", "judge_key_env", "judge_timeout_s", "judge_concurrency"], SERVER),
     **dict.fromkeys(
-        ["env_timeout_s", "env_start_timeout_s", "env_blocking", "env_concurrency", "learner_timeout_s"],
+        ["env_timeout_s", "env_start_timeout_s", "env_blocking", "env_concurrency", "learner_timeout_s",
+         "engine_timeout_s", "rollout_nodes", "learner_nodes"],
         CLUSTER,
     ),
     **dict.fromkeys(
@@ -44,7 +45,8 @@ REASONS = {
     ),
     **dict.fromkeys(["prs_require_tool_call", "prs_thresholds"], "forms of the paper's reward"),
     **dict.fromkeys(
-        ["advantage_std", "dual_clip", "kl_estimator", "kl_in_reward_coef", "bootstrap_on_truncation"], REFERENCE,
+        ["advantage_std", "whiten", "dual_clip", "kl_estimator", "kl_in_reward_coef", "bootstrap_on_truncation"],
+        REFERENCE,
     ),
     **dict.fromkeys(["pool", "pool_min_return"], "which sessions there are depends on the user"),
     **dict.fromkeys(
@@ -58,7 +60,9 @@ REASONS = {
     "weight_switch": "how long responses run depends on the task",
     **dict.fromkeys(["tool_parser", "reasoning_parser"], "found from the model's chat template"),
     "template_date": "another day than the one on which the run begins",
-    **dict.fromkeys(["gigpo_omega", "state_decay", "success_replay_weight", "search_backtrack"], ABLATION),
+    **dict.fromkeys(
+        ["gigpo_omega", "state_decay", "success_replay_weight", "search_backtrack", "score_gate"], ABLATION,
+    ),
     **dict.fromkeys(
         ["branching", "novelty_decay"], SEARCH,
     ),
