@@ -12,6 +12,7 @@ FILES = [
     *(ROOT / "rl_agents" / "envs").rglob("demonstrations.py"),
     ROOT / "rl_agents" / "envs" / "small_model.py",
 ]
+SET = re.compile(r"^ *(\w+): |\b(\w+)=|[\"'](\w+)[\"']", re.MULTILINE)
 CLUSTER = "placement, sizes and patience depend on the machine, which no recipe knows"
 SERVER = "where a judge's server is depends on the user"
 REFERENCE = "what another library or paper does, for comparisons with it"
@@ -69,13 +70,9 @@ REASONS = {
 }  # fmt: skip
 
 
-def is_set(name: str, text: str) -> bool:
-    return bool(re.search(rf"^ *{name}: |\b{name}=|[\"']{name}[\"']", text, re.MULTILINE))
-
-
 def test_every_key_is_in_use_or_has_a_reason() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in FILES)
-    used = {name for name in KEYS if is_set(name, text)}
+    used = {name for names in SET.findall(text) for name in names} & KEYS.keys()
     assert not KEYS.keys() - used - REASONS.keys(), "set by nothing, and without a reason"
     assert not REASONS.keys() & used, "in use: needs no reason"
     assert not REASONS.keys() - KEYS.keys(), "no such key"
