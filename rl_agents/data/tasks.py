@@ -98,6 +98,8 @@ def training_specs(
     left_out: Collection[str] = (),
     difficulty: Difficulty | None = None,
     busy: Collection[str] = (),
+    seats: int = 1,
+    opponent: tuple[int, str] | None = None,
 ) -> list[EpisodeSpec]:
     """Return the episodes of a training iteration: the next ``num_groups`` tasks, ``group_size`` members each.
 
@@ -108,12 +110,14 @@ def training_specs(
         first_group: number of the first group, above 0 if the iteration asks for further tasks.
         left_out: tasks that are no longer sampled.
         difficulty, busy: see `draw_tasks`.
+        seats, opponent: see `EpisodeSpec`; a task has a group for each seat.
     """
     start = iteration * num_groups if position is None else position
-    drawn = draw_tasks(tasks, start, num_groups, seed, left_out, difficulty, busy)
+    drawn = draw_tasks(tasks, start // seats, num_groups // seats, seed, left_out, difficulty, busy)
+    places = [(task, seat) for task in drawn for seat in range(seats)]
     return [
-        EpisodeSpec(task, group, member, stream_seed(seed, TRAINING, iteration, group, member))
-        for group, task in enumerate(drawn, first_group)
+        EpisodeSpec(task, group, member, stream_seed(seed, TRAINING, iteration, group, member), seats, seat, opponent)
+        for group, (task, seat) in enumerate(places, first_group)
         for member in range(group_size)
     ]
 

@@ -28,12 +28,18 @@ class EpisodeSpec:
         task_id: the task instance, a member of one of the environment's task sets.
         group_id: episodes of one group have the same task and are compared (GRPO).
         seed: stream derived from (run seed, iteration, group, member).
+        seats, seat: number of players of a game that has a policy in every seat (`rl_agents.rollout.seats`), 1 for
+            other episodes, and the one of this episode. The seats of a game have consecutive groups.
+        opponent: older weights in the game's other seats: (iteration, folder); None: they are episodes, too.
     """
 
     task_id: str
     group_id: int
     member: int
     seed: int
+    seats: int = field(default=1, compare=False)
+    seat: int = field(default=0, compare=False)
+    opponent: tuple[int, str] | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)
@@ -97,6 +103,7 @@ class Trajectory:
             statements of a long answer), ``evidence`` (results of the tools), ``chat`` (messages and tools at the
             beginning, if they are more than the observation), ``next_prompt`` (`NEXT_PROMPT`, for
             ``bootstrap_on_truncation``), ``hints`` (`HINTS`, with a teacher), ``truncation`` (rule, turn, outcome),
+            ``seat`` and ``opponent`` (of a game: the seat, and the iteration of older weights in the others),
             ``environment_return`` and ``prs`` (the return that a shaped reward replaced, and its parts).
     """
 
@@ -172,6 +179,16 @@ def step_metrics(steps: Sequence[Step]) -> dict[str, float]:
         "rollout/length_limited_share": sum(step.finish_reason == "length" for step in steps) / len(steps),
         "rollout/invalid_action_share": sum(not step.valid for step in steps) / len(steps),
     }
+
+
+def seat_metrics(kind: str, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Return mean return and success by seat of games; nothing for other episodes."""
+    found: dict[str, float] = {}
+    for seat in sorted({t.facts["seat"] for t in trajectories if "seat" in t.facts}):
+        own = [t for t in trajectories if t.facts.get("seat") == seat]
+        found[f"{kind}/return_seat_{seat}"] = sum(t.episode_return for t in own) / len(own)
+        found[f"{kind}/success_seat_{seat}"] = sum(t.success for t in own) / len(own)
+    return found
 
 
 def plain(value: Any) -> Any:

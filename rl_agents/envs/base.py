@@ -184,6 +184,12 @@ def task_ids(name: str, split: str, options: Mapping[str, Any]) -> list[str]:
     return tasks
 
 
+def game_seats(name: str, options: Mapping[str, Any]) -> int:
+    """Return the number of players of a game that has a policy in every seat; 1: the environment is no such game."""
+    spec = env_spec(name)
+    return spec.seats(read_env_options(spec, options))
+
+
 def starter_spec(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> StarterSpec:
     """Return the specification of an environment's warm-start model.
 

@@ -38,6 +38,7 @@ from rl_agents.chat.template import chat_text
 from rl_agents.config import KEYS
 from rl_agents.config.options import key
 from rl_agents.envs.coroutines import then
+from rl_agents.envs.options import GameKeys, shared_game
 from rl_agents.envs.spec import EnvFamily, EnvSpec, StarterSpec, TextEnv
 from rl_agents.errors import InputError, NoPlayer, named, only_item, report_once, similar
 from rl_agents.plugins import own_module
@@ -111,6 +112,16 @@ class SeedOptions(AdapterOptions):
     test_tasks: int = key(100, f"number of test tasks: seeds from {FIRST_TEST_SEED}", ge=0)
 
 
+@dataclass(frozen=True)
+class GameOptions(GameKeys, AdapterOptions):
+    """Keys of a game that lists its tasks."""
+
+
+@dataclass(frozen=True)
+class SeedGameOptions(GameKeys, SeedOptions):
+    """Keys of a game that lists no tasks of its own."""
+
+
 @lru_cache(maxsize=64)
 def options_of(name: str, base: type = SeedOptions, meaning: str = "id in Gymnasium's registry") -> type:
     """Return ``base`` with a key ``id``, whose only value is the part of an environment's name after its prefix."""
@@ -126,16 +137,19 @@ def adapter_spec(name: str) -> EnvSpec:
     """
     gym_id = name.removeprefix(PREFIX)
     entry = registered(gym_id)
+    seats = _count(entry, "seats") or 1
+    kinds = (SeedOptions, AdapterOptions) if seats == 1 else (SeedGameOptions, GameOptions)
     return EnvSpec(
         name=name,
         summary=f"the gymnasium environment {gym_id}, played in text",
         reference="docs/environments/gymnasium.md",
         module=__name__,
         gym_id=gym_id,
-        options=options_of(gym_id, SeedOptions if own(entry, "task_ids") is None else AdapterOptions),
+        options=options_of(gym_id, kinds[own(entry, "task_ids") is not None]),
         max_turns=entry.max_episode_steps or _count(entry, "max_turns") or DEFAULT_MAX_TURNS,
         progress_window=_count(entry, "progress_window"),
         blocking=own(entry, "blocking") or ("inline" if inspect.iscoroutinefunction(own(entry, "step")) else "thread"),
+        seats=lambda options: seats if seats > 1 and shared_game(options) else 1,
     )
 
 

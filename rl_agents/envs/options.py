@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from rl_agents.config.options import key, keys_of
 from rl_agents.errors import InputError
 from rl_agents.retrieval.dense import DenseRetriever
 from rl_agents.retrieval.passages import PassageStore, Retriever
+
+
+@dataclass(frozen=True)
+class GameKeys:
+    """Keys of games that can have a policy in every seat."""
+
+    opponent: str = key(
+        "self", "the other players in training: self, checkpoint (older weights of the run), or the environment's"
+    )
+    opponent_interval: int = key(
+        10, "iterations after which the present weights replace the older ones", ge=1, needs="opponent=checkpoint"
+    )
+
+
+def shared_game(options: Any) -> bool:
+    """Return whether a policy has every seat of a game."""
+    return options.opponent in ("self", "checkpoint")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,12 @@ All entries of ``info`` are optional:
 - ``further_messages``, at a step: messages after the action instead of the observation (tool results, several
   messages), with the action's own tool calls as ``calls`` (ids and names, for templates that write a tool's name next
   to its result).
+- ``seat`` (int, from 0), in a game: the player who reads the observation.
+
+A game for several players (`EnvSpec.seats`) can be played by one policy in every seat. It is then reset with
+``options={"task_id": ..., "seats": True}``: ``step`` takes the action of ``info["seat"]``, its reward is not read, and
+``info["rewards"]`` has a number for each seat. Each number is added to the reward of the seat's last action. Without
+``seats`` the environment plays the other seats itself, as in evaluations.
 
 `reset`, `step` and `close` may be coroutine functions, so that many episodes wait concurrently. Plain functions are
 called in threads, unless the environment declares ``inline``, see `EnvSpec.blocking`.
@@ -64,6 +70,8 @@ class EnvSpec:
         blocking: how its calls are run. ``thread``: in a thread for each environment, since a call may wait;
             ``inline``: in the runner's loop, one after the other, for calls of less than some milliseconds, and for
             coroutines.
+        seats: (options) -> number of players of a game that has a policy in every seat; 1: the environment plays the
+            others. If this is above 1, the options have ``opponent``, which is ``self`` or ``checkpoint``.
     """
 
     name: str
@@ -76,6 +84,7 @@ class EnvSpec:
     progress_window: int = 0
     borrows: bool = False
     blocking: Blocking = "thread"
+    seats: Callable[[Any], int] = lambda options: 1
 
     def __post_init__(self) -> None:
         camel = "".join(word.title() for word in self.name.split("_"))

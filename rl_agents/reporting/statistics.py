@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import NormalDist, fmean, stdev
 
-from rl_agents.data.trajectory import Trajectory
+from rl_agents.data.trajectory import Trajectory, seat_metrics
 
 #: Fewer distinct tasks say little about other tasks: reports warn.
 FEW_TASKS = 20
@@ -149,4 +149,5 @@ def evaluation_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "eval/episodes": float(len(trajectories)),
         "eval/tasks": float(success.n),
         "eval/failed_episodes": float(sum(t.failed for t in trajectories)),
+        **seat_metrics("eval", trajectories),
     }

@@ -22,6 +22,7 @@ is its own, so that step-level methods compare it with no other step. Its credit
 
 from __future__ import annotations
 
+import asyncio
 import json
 import traceback
 from collections.abc import Sequence
@@ -33,15 +34,19 @@ from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import NEXT_PROMPT, SUMMARY_ANCHOR, EpisodeSpec, Step, Trajectory, repeated, unrepeated
 from rl_agents.envs.base import TextEnv
 from rl_agents.inference.base import Engine, EngineError
+from rl_agents.inference.select import local_engine
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.env_worker import EnvFactory, EnvGuard
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.request_queue import Failures, gathered
+from rl_agents.rollout.seats import Game, SeatEnv
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, TurnFacts, reasons
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue
 from rl_agents.tools.thoughts import read_thoughts
 
+#: Number of the first seed of older weights among those of an episode's steps.
+FIRST_OLDER = 1 << 31
 #: Characters of a traceback that are kept of an episode.
 MAX_TRACEBACK = 4000
 
@@ -87,6 +92,10 @@ class Episode:
         self.guard = guard or EnvGuard(spec.task_id, spec.seed, limits.env_timeout_s)
         self.player = Player(engine, context, limits, recorder)
         self.trajectory = Trajectory(spec.task_id, spec.group_id, spec.member, spec.seed)
+        if spec.seats > 1:
+            self.trajectory.facts["seat"] = spec.seat
+        if spec.opponent:
+            self.trajectory.facts["opponent"] = spec.opponent[0]
         self.prompt_ids: list[int] = []
         self.answer = EnvReply("")
         self.dialogue = Dialogue.start("")
@@ -124,6 +133,8 @@ class Episode:
             self.dialogue = Dialogue.start(self.answer.observation, self.answer.chat)
             if self.answer.chat:
                 self.trajectory.facts["chat"] = json.loads(self.answer.chat)
+            if self.answer.seat is not None:
+                self.trajectory.facts["seat"] = self.answer.seat
         except EnvFailure as failure:
             self._fail(failure)
 
@@ -288,14 +299,30 @@ async def collect_episodes(
         recorder: writes samples to the pool; None: nothing is recorded.
     """
     pool = make_env if isinstance(make_env, EnvPool) else EnvPool(make_env)
+    games = list(by_game(specs).values())
     try:
         with pool.watch.batch({spec.task_id for spec in specs}):
-            played = [_play_pooled(spec, pool, engine, context, limits, recorder) for spec in specs]
-            results = await gathered(played)
+            played = [_play_pooled(game, pool, engine, context, limits, recorder) for game in games]
+            found = await gathered(played)
     finally:
         if pool is not make_env:
             await pool.close()
-    return rollouts_of(specs, [(r.trajectory, _too_long(r)) if isinstance(r, Episode) else r for r in results])
+    results: dict[EpisodeSpec, tuple[Trajectory, str] | BaseException] = {}
+    for game, answer in zip(games, found, strict=True):
+        if isinstance(answer, BaseException):
+            results |= dict.fromkeys(game, answer)
+        else:
+            results |= {one.spec: (one.trajectory, _too_long(one)) for one in answer}
+    return rollouts_of(specs, [results[spec] for spec in specs])
+
+
+def by_game(specs: Sequence[EpisodeSpec]) -> dict[Any, list[EpisodeSpec]]:
+    """Return the specs of every game that has this policy in all seats, and all others alone."""
+    games: dict[Any, list[EpisodeSpec]] = {}
+    for number, spec in enumerate(specs):
+        alone = spec.seats == 1 or spec.opponent
+        games.setdefault(number if alone else (spec.group_id - spec.seat, spec.member), []).append(spec)
+    return games
 
 
 def rollouts_of(specs: Sequence[EpisodeSpec], results: Sequence[tuple[Trajectory, str] | BaseException]) -> Rollouts:
@@ -323,30 +350,80 @@ def rollouts_of(specs: Sequence[EpisodeSpec], results: Sequence[tuple[Trajectory
 
 
 async def _play_pooled(
-    spec: EpisodeSpec, pool: EnvPool, engine: Engine, context: ContextPolicy, limits: Limits, recorder: Recorder | None
-) -> Episode:
-    """Run one episode in an environment of the pool, which is returned unless the episode failed."""
+    specs: Sequence[EpisodeSpec], pool: EnvPool, engine: Engine, context: ContextPolicy, limits: Limits,
+    recorder: Recorder | None,
+) -> list[Episode]:  # fmt: skip
+    """Run an episode, or those of a game, in an environment of the pool, which is returned unless they failed."""
+    spec = specs[0]
     try:
         env = await pool.take()
     except EnvFailure as failure:
-        episode = Episode(spec, None, engine, context, limits)  # type: ignore[arg-type]
-        _fail(episode.trajectory, failure)
-        return episode
+        episodes = [Episode(spec, None, engine, context, limits) for spec in specs]  # type: ignore[arg-type]
+        for episode in episodes:
+            _fail(episode.trajectory, failure)
+        return episodes
     guard = pool.guard(env, spec.task_id, spec.seed, limits.env_timeout_s)
-    episode = Episode(spec, env, engine, context, limits, guard, recorder)
+    if spec.seats == 1:
+        episodes = [Episode(spec, env, engine, context, limits, guard, recorder)]
+        playing = episodes[0].play()
+    else:
+        game = Game(env, guard, spec.seats)
+        own: list[tuple[EpisodeSpec, Any]] = [(spec, game.seats[spec.seat]) for spec in specs]
+        episodes = [Episode(spec, seat, engine, context, limits, seat, recorder) for spec, seat in own]
+        playing = _play_game(game, episodes)
     try:
-        await episode.play()
+        await playing
     except EngineError:
         pool.give_back(env)  # in mid-episode, but the next user resets it
         raise
     except BaseException:
         await pool.discard(env)
         raise
-    if episode.trajectory.failed:
+    if any(episode.trajectory.failed for episode in episodes):
         await pool.discard(env)
     else:
         pool.give_back(env)
-    return episode
+    return episodes
+
+
+async def _play_game(game: Game, episodes: Sequence[Episode]) -> Any:
+    """Run the episodes of a game, with older weights in the seats that have none; raises like `Episode.play`."""
+    first = episodes[0]
+    try:
+        await game.begin(first.spec.seed, first.spec.task_id)
+    except EnvFailure as failure:
+        game.stop(failure)
+    others = [_older(first, seat) for seat in game.seats if seat not in {episode.env for episode in episodes}]
+    for result in await asyncio.gather(*(_play_seat(e) for e in (*episodes, *others)), return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+def _older(episode: Episode, seat: SeatEnv) -> Episode:
+    """Return the episode of a seat that the game's older weights play, which is not recorded."""
+    spec, limits = episode.spec, episode.limits
+    assert spec.opponent is not None, f"game of task {spec.task_id}: no episode for seat {seat.seat}"
+    engine = local_engine(spec.opponent[1], limits.max_model_len)
+    own = replace(spec, seat=seat.seat, seed=step_seed(spec.seed, seat.seat + FIRST_OLDER))
+    return Episode(own, seat, engine, episode.player.context, limits, seat)  # type: ignore[arg-type]
+
+
+async def _play_seat(episode: Episode) -> None:
+    """Run the episode of a seat once its turn comes; where the game ends before, it has no step."""
+    seat: Any = episode.env
+    trajectory, game = episode.trajectory, seat.game
+    try:
+        if await seat.turn():
+            await episode.play()
+        else:
+            trajectory.terminated, trajectory.truncated = game.over
+            trajectory.end_cause = "terminated" if trajectory.terminated else "env_truncated"
+    except EnvFailure as failure:
+        _fail(trajectory, failure)
+    except BaseException as error:
+        game.stop(error)
+        raise
+    game.stop(EnvFailure(trajectory.end_cause) if trajectory.failed else None)
 
 
 def _too_long(episode: Episode) -> str:

@@ -51,6 +51,7 @@ class EnvReply:
         chat: messages and tools at the beginning of a dialogue, after a reset or with ``new_dialogue``; empty for one
             user message.
         further: messages that follow the action instead of the observation; empty for one user message.
+        seat: of a game, the reader's; None: it is no game.
     """
 
     observation: str
@@ -70,6 +71,7 @@ class EnvReply:
     new_dialogue: bool = False
     chat: str = ""
     further: str = ""
+    seat: int | None = None
 
 
 def call_env(timeout_s: float, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -163,8 +165,25 @@ def _answer(observation: Any, info: Any, longest: int, place: str, **outcome: An
         evidence=_texts(info["evidence"], "info['evidence']") if "evidence" in info else None,
         hint=_text(info["hint"], "info['hint']") if "hint" in info else None,
         new_dialogue=_flag(info.get("new_dialogue", False), "info['new_dialogue']"),
+        seat=seat if isinstance(seat := info.get("seat"), int) else None,
         **outcome,
     )
+
+
+def read_rewards(info: Mapping[str, Any], seats: int) -> list[float]:
+    """Return ``info["rewards"]``, a number for each seat of a game; 0 if it is absent. Raises `EnvFailure`."""
+    rewards = info.get("rewards", [0.0] * seats)
+    if not isinstance(rewards, Sequence) or len(rewards) != seats:
+        raise EnvFailure(f"env_garbage: info['rewards'] is {_shown(rewards)}, not a list of {seats} numbers")
+    return [_number(reward, "info['rewards']") for reward in rewards]
+
+
+def read_turn(info: Mapping[str, Any], seats: int) -> int:
+    """Return ``info["seat"]``, whose turn it is. Raises `EnvFailure`: it is none of the game's seats."""
+    seat = info.get("seat")
+    if not isinstance(seat, int) or not 0 <= seat < seats:
+        raise EnvFailure(f"env_garbage: info['seat'] is {_shown(seat)}, not a number from 0 to {seats - 1}")
+    return seat
 
 
 def _chat(info: Any) -> str:

@@ -39,6 +39,7 @@ from rl_agents.learner.rl_modules import module_specs
 from rl_agents.learner.teacher import TeacherServer
 from rl_agents.learner.training_data import AgentTrainingData
 from rl_agents.orchestrator.offline_dataset import Recorded
+from rl_agents.orchestrator.older_policies import OlderPolicies
 from rl_agents.orchestrator.rollout_batch import (
     Demonstrations,
     Episodes,
@@ -213,16 +214,18 @@ def make_buffer(
     recorded: Recorded | None,
     workers: Callable[[], RolloutWorkers],
     learners: Callable[[], AgentLearnerGroup],
+    older: OlderPolicies | None = None,
 ) -> RolloutBuffer[Any]:
     """Return the source of a run's batches.
 
     Args:
         recorded: recorded sessions to train on; None: the run samples.
+        older: opponents in games.
     """
     settings = config.agent
     recipe = ALGORITHMS[settings.algo]
     source = recipe.source
-    sampled = Sampled(Episodes(settings, recipe, make_reward(settings), tasks), workers, learners)
+    sampled = Sampled(Episodes(settings, recipe, make_reward(settings), tasks, older), workers, learners)
     if settings.stream and source == "rollouts" and recorded is None:
         return StreamBuffer(sampled, settings.iterations)
     producer: Producer = sampled
@@ -309,8 +312,9 @@ class AgentAlgorithm(Algorithm):
         self.experts = None
         if settings.expert_data:
             self.experts = ExpertData(settings, Dialogues(settings, self.config.model_dir, "expert"))
+        self.older = OlderPolicies(settings, self.config.model_dir)
         self.buffer = make_buffer(
-            self.config, self.train_tasks, self.recorded, self._started_workers, lambda: self.learner_group
+            self.config, self.train_tasks, self.recorded, self._started_workers, lambda: self.learner_group, self.older
         )
         self.rollout_workers: RolloutWorkers | None = None
         self.pool: RunPool | None = None
@@ -338,6 +342,7 @@ class AgentAlgorithm(Algorithm):
 
     def _start_over(self) -> None:
         """Reset everything that a checkpoint contains, except the learners, to the start of a run."""
+        self.older.load(None)
         self.explorer = self._new_explorer()
         self.memory = self.recipe.memory(self.settings) if self.recipe.memory else None
         self._set_counters(Counters(0, 0, 0))
@@ -485,6 +490,7 @@ class AgentAlgorithm(Algorithm):
         self.last_trajectories = experience.played
         self._keep(experience.played)
         metrics = experience.metrics | self._learn(experience.chosen, experience.weights)
+        self.older.keep(self.iteration + 1, self.learner_group.save_hf)
         if self.settings.collapse_monitor != "off" and self.recipe.source == "rollouts" and self.recorded is None:
             metrics |= policy_sample(experience.played, self.settings.tasks_per_iteration)
         if self.pool is not None:
@@ -642,6 +648,7 @@ class AgentAlgorithm(Algorithm):
         in_flight = self.buffer.settle()
         if self.pool is not None:
             self.pool.add_calls(in_flight)
+        self.older.save(folder)
         save_run(folder, self.learner_group, self._present_counters(), self.settings, self.explorer, self.memory)
 
     def _present_counters(self) -> Counters:
@@ -675,6 +682,7 @@ class AgentAlgorithm(Algorithm):
             print(f"[rl_agents] {name}: {saved[1].inputs[name][0]} before, now {self.inputs[name][0]}", flush=True)
         if run_inputs.TEST in changed:
             self.new_start = self.evaluate()["agent"]  # the learners have the initial weights
+        self.older.load(folder)
         self._set_counters(restore_run(folder, saved, self.learner_group, settings, self.explorer, self.memory))
         if self.explorer is not None and changed:
             known = set(self.train_tasks)

@@ -15,6 +15,7 @@ from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.chain_gae import ChainGaeKeys
 from rl_agents.chat.template import ChatOptions, load_tokenizer, make_context
 from rl_agents.config import Settings, summary_limit, validate
+from rl_agents.config.options import plain_text
 from rl_agents.config.validation import check_room
 from rl_agents.durable import read_json
 from rl_agents.envs.base import (
@@ -22,6 +23,7 @@ from rl_agents.envs.base import (
     base_environment,
     borrowed,
     env_spec,
+    game_seats,
     plain_options,
     read_env_options,
     starter_defaults,
@@ -156,6 +158,7 @@ def resolve(settings: Settings, with_model: bool = True) -> Settings:
     _check_truncation(settings, recipe, base)
     check_recipe(settings, recipe)
     check_judge(settings)
+    _check_game(settings, recipe)
     _check_environment(settings)
     if with_model:
         if settings.pool:
@@ -350,6 +353,30 @@ def _check_truncation(settings: Settings, recipe: AlgorithmSpec, spec: EnvSpec) 
         settings.truncation_window = progress_window(settings, spec)
     if settings.truncation == "similarity":
         make_embedder(settings.truncation_embedder)
+
+
+def _check_game(settings: Settings, recipe: AlgorithmSpec) -> None:
+    """Reject what games with a policy in every seat do not support."""
+    seats = game_seats(settings.env, settings.env_options)
+    if seats == 1 or settings.only_split or settings.pool or recipe.source == "demonstrations":
+        return
+    game = f"env.opponent={settings.env_options['opponent']}"
+    if recipe.source == "search":
+        raise InputError(
+            f"{game} does not work with algo {recipe.name}: it searches the choices of one player; take a method that "
+            "rolls out whole episodes (rloo, ppo, ...), or another env.opponent"
+        )
+    for name, idle in (("stream", False), ("truncation", "none"), ("prompting", "direct")):
+        if getattr(settings, name) != idle:
+            raise InputError(
+                f"{game} does not work with {name}={plain_text(getattr(settings, name))}: the seats of a game are "
+                f"rolled out together; leave {name}={plain_text(idle)}"
+            )
+    if settings.tasks_per_iteration % seats:
+        raise InputError(
+            f"tasks_per_iteration={settings.tasks_per_iteration} with {game}: every task has a group for each of its "
+            f"{seats} seats, so it must be a multiple of {seats}"
+        )
 
 
 def _check_environment(settings: Settings) -> None:

@@ -13,7 +13,7 @@ import inspect
 import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
@@ -23,6 +23,7 @@ import gymnasium
 from rl_agents.config.options import key
 from rl_agents.envs.coroutines import finished
 from rl_agents.envs.gymnasium_adapter import TEXT_SPACE, SeedOptions, options_of, seeded_tasks, task_seed, words_starter
+from rl_agents.envs.options import GameKeys, shared_game
 from rl_agents.envs.spec import EnvFamily, EnvSpec, StarterSpec
 from rl_agents.envs.stateful import StepResult
 from rl_agents.envs.textarena.opponents import listed_move, opponent_of
@@ -38,14 +39,17 @@ task_ids = seeded_tasks
 
 
 @dataclass(frozen=True)
-class GameOptions(SeedOptions):
+class GameOptions(GameKeys, SeedOptions):
     """Keys of textarena; see docs/environments/textarena.md."""
 
     kwargs: dict[str, Any] = key({}, "constructor arguments of the game, such as {max_rounds: 3}")
     success_return: float = key(1.0, "lowest reward of a success")
     players: int = key(0, "number of players; 0 for 1 or 2, as the game's code has it", ge=0)
     seat: int | None = key(None, "the agent's seat, from 0; empty for all in turn, by the number of the task", ge=0)
-    opponent: str = key("random", "the other players: random, <module>:<function>, a model folder, or a URL up to /v1")
+    opponent: str = key(
+        "random", "the other players: random, <module>:<function>, a model folder, a URL up to /v1, self, or checkpoint"
+    )
+    eval_opponent: str = key("random", "the same in evaluations", needs="opponent=self|checkpoint")
     opponent_model: str = key("", "name of the model on the server", needs="opponent!=random")
     opponent_tokens: int = key(256, "longest response of a model, in tokens", ge=1, needs="opponent!=random")
     opponent_temperature: float = key(1.0, "sampling temperature of a model", ge=0, needs="opponent!=random")
@@ -83,14 +87,35 @@ def game_spec(name: str) -> EnvSpec:
     """
     entry_point(game := name.removeprefix(PREFIX))
     options = options_of(game, GameOptions, "id of the game")
-    return EnvSpec(name, f"the game {game}", PAGE, options, MAX_TURNS, __name__, name, blocking="inline")
+    return EnvSpec(name, f"the game {game}", PAGE, options, MAX_TURNS, __name__, name, blocking="inline", seats=seats)
+
+
+def players_of(options: Any) -> int:
+    alone = "SinglePlayerState" in inspect.getsource(entry_point(options.id))
+    return options.players or (1 if alone else 2)
+
+
+def seats(options: Any) -> int:
+    """Return the number of players if the policy has all seats, else 1; raises `InputError`: it is a game for one."""
+    if not shared_game(options):
+        return 1
+    if (players := players_of(options)) == 1:
+        raise InputError(f"env.opponent={options.opponent}: {PREFIX}{options.id} is a game for one player")
+    return players
+
+
+def against_others(options: Any) -> Any:
+    """Return the options of games against other players, as in evaluations."""
+    if not shared_game(options):
+        return options
+    return replace(options, opponent=options.eval_opponent, eval_opponent="random", opponent_interval=10)
 
 
 def starter(name: str, options: Any) -> StarterSpec:
     """Return the warm-start model that imitates random moves; raises `NoPlayer`: a game with textarena's wrappers."""
     if not options.id.endswith("-raw"):
         raise NoPlayer(name, f", or use {name}-raw if the game lists its moves")
-    return words_starter(game_spec(name), GameEnv, options, "random_move", "")
+    return words_starter(game_spec(name), GameEnv, against_others(options), "random_move", "")
 
 
 FAMILY = EnvFamily(f"{PREFIX}<game>", "a game of TextArena, alone or against opponents", PAGE, game_spec, starter)
@@ -100,7 +125,8 @@ FAMILY = EnvFamily(f"{PREFIX}<game>", "a game of TextArena, alone or against opp
 class Match:
     """An episode. ``generator`` is the state of Python's own generator inside of the game's calls.
 
-    ``rng`` is the opponents', ``seat`` the agent's, and ``chats`` has the messages of each seat's present dialogue.
+    ``rng`` is the opponents', ``seat`` the agent's (with ``shared``, the one whose turn it is), and ``chats`` has the
+    messages of each seat's present dialogue.
     """
 
     seat: int
@@ -112,6 +138,7 @@ class Match:
     turns: int = 0
     invalid: int = 0
     done: bool = False
+    shared: bool = False
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
@@ -155,12 +182,11 @@ class GameEnv(gymnasium.Env[str, str]):
     awaited = True
 
     def __init__(self, options: Any, max_turns: int) -> None:
-        self.options, self.max_turns, self.name = options, max_turns, f"{PREFIX}{options.id}"
-        alone = "SinglePlayerState" in inspect.getsource(entry_point(options.id))
-        self._players = options.players or (1 if alone else 2)
+        self.options, self.max_turns, self.name = against_others(options), max_turns, f"{PREFIX}{options.id}"
+        self._players = players_of(options)
         if (options.seat or 0) >= self._players:
             raise InputError(f"env.seat={options.seat}: {self.name} has {self._players} players, counted from 0")
-        self._opponent, self._match = opponent_of(options), cast(Match, None)
+        self._opponent, self._match = opponent_of(self.options), cast(Match, None)
 
     def snapshot(self) -> Match:
         """Return a copy of the episode, with the state of every generator."""
@@ -178,6 +204,7 @@ class GameEnv(gymnasium.Env[str, str]):
         )
         seat = number % self._players if self.options.seat is None else self.options.seat
         self._match = match = Match(seat, random.Random(number), random.Random(number).getstate())
+        match.shared = bool((options or {}).get("seats"))
         make = import_extra("textarena", "textarena").make
         with named(f"{self.name} cannot begin with {self._players} players"), offline(self.name), match.drawing():
             match.game = make(self.options.id, **copy.deepcopy(self.options.kwargs))  # wrappers remember after a reset
@@ -193,14 +220,15 @@ class GameEnv(gymnasium.Env[str, str]):
         valid = match.done or match.move(match.seat, action)  # done: the opponents ended the game before the first turn
         match.turns, match.invalid = match.turns + 1, match.invalid + (not valid)
         text = await self._until_own_turn(match)
-        reward = self._reward(match) if match.done else 0.0
-        truncated = not match.done and match.turns >= self.max_turns
-        return text, reward, match.done, truncated, self._info(match, valid, reward)
+        rewards = self._rewards(match) if match.done else [0.0] * self._players
+        truncated = not match.done and match.turns >= self.max_turns * (self._players if match.shared else 1)
+        return text, rewards[match.seat], match.done, truncated, self._info(match, valid, rewards)
 
     async def _until_own_turn(self, match: Match) -> str:
         """Let opponents move; return what the agent reads next."""
         while not match.done:
-            if (seat := match.look()) == match.seat:
+            if (seat := match.look()) == match.seat or match.shared:
+                match.seat = seat
                 return match.chats[seat][-1]["content"]
             match.move(seat, str(await finished(self._opponent(match.chats[seat], match.rng))))
             if match.game.state.game_info[seat].get("invalid_move"):
@@ -208,20 +236,26 @@ class GameEnv(gymnasium.Env[str, str]):
                 report_once(line, self.name, "opponent")
         return f"The game is over. {match.game.state.game_info[match.seat].get('reason') or ''}".strip()
 
-    def _reward(self, match: Match) -> float:
+    def _rewards(self, match: Match) -> list[float]:
+        """Return the reward of every seat."""
         rewards, game_info = match.game.close()
-        reward = (rewards or {}).get(match.seat, 0.0)
-        if isinstance(reward, str):  # four games give an invalid move's reward and its reason in the wrong order
-            reward = game_info[match.seat]["reason"].rpartition(" ")[2]
-        return number_from(match.game.close, reward)
+        found = []
+        for seat in range(self._players):
+            reward = (rewards or {}).get(seat, 0.0)
+            if isinstance(reward, str):  # four games give an invalid move's reward and its reason in the wrong order
+                reward = game_info[seat]["reason"].rpartition(" ")[2]
+            found.append(number_from(match.game.close, reward))
+        return found
 
-    def _info(self, match: Match, valid: bool, reward: float = 0.0) -> dict[str, Any]:
+    def _info(self, match: Match, valid: bool, rewards: list[float] | None = None) -> dict[str, Any]:
+        rewards = rewards or [0.0] * self._players
         metrics: dict[str, float] = {"turns": match.turns, "invalid_moves": match.invalid}
-        if match.done and self._players > 1:
-            metrics[f"reward_seat_{match.seat}"] = reward
-        success = match.done and reward >= self.options.success_return
+        if match.done and self._players > 1 and not match.shared:
+            metrics[f"reward_seat_{match.seat}"] = rewards[match.seat]
+        success = match.done and rewards[match.seat] >= self.options.success_return
+        seat = {"seat": match.seat, "rewards": rewards} if self._players > 1 else {}
         again = match.wrapped and match.turns > 0
-        return {"success": success, "valid": valid, "metrics": metrics, "new_dialogue": again}
+        return {"success": success, "valid": valid, "metrics": metrics, "new_dialogue": again, **seat}
 
     def player(self, method: str) -> Callable[[str, random.Random], str]:
         """Return the player of random moves."""

@@ -14,6 +14,7 @@ from rl_agents.background import elsewhere
 from rl_agents.chat.template import ChatTemplate, load_tokenizer
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Sampling
+from rl_agents.inference.select import local_engine
 from rl_agents.plugins import member
 from rl_agents.web.model_server import ModelServer, ServerError
 
@@ -24,8 +25,8 @@ LISTS = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 MOVE = re.compile(r"\[[^\[\]\n]+\]")
-#: Longest context of a model that is loaded here; calls at once.
-MAX_CONTEXT, CONCURRENCY = 8192, 16
+#: Calls of a server at once.
+CONCURRENCY = 16
 TIMEOUT_S, RETRIES = 60.0, 2
 
 
@@ -37,7 +38,7 @@ def opponent_of(options: Any) -> Opponent:
     if Path(name).is_dir():
         return local_model(options)
     if name != "random" and ":" not in name:
-        forms = "random, <module>:<function>, a model folder or a URL"
+        forms = "random, <module>:<function>, a model folder, a URL, self or checkpoint"
         raise InputError(f"env.opponent={name}: there is no such folder; write {forms}")
     move = listed_move if name == "random" else member(name, "env.opponent")
     return lambda messages, rng: move("\n".join(one["content"] for one in messages), rng)
@@ -69,7 +70,7 @@ def served_model(options: Any) -> Opponent:
 
 def local_model(options: Any) -> Opponent:
     async def respond(messages: list[dict[str, Any]], rng: random.Random) -> str:
-        template, engine = _loaded(options.opponent)
+        template, engine = _template(options.opponent), local_engine(options.opponent)
         sampling = Sampling(options.opponent_tokens, options.opponent_temperature, 1.0, template.stop_token_ids)
         prompt = template.chat_ids(messages)
         completion = await elsewhere(engine.generate(prompt, replace(sampling, seed=rng.getrandbits(31))))
@@ -78,11 +79,6 @@ def local_model(options: Any) -> Opponent:
     return respond
 
 
-@lru_cache(maxsize=4)  # for all environments of a process
-def _loaded(folder: str) -> tuple[ChatTemplate, Any]:
-    from rl_agents.inference.torch_engine import TorchEngine
-    from rl_agents.inference.torch_model import load_causal_lm
-
-    model = load_causal_lm(folder, "float32").eval()
-    context = min(getattr(model.config, "max_position_embeddings", MAX_CONTEXT), MAX_CONTEXT)
-    return ChatTemplate(load_tokenizer(folder)), TorchEngine(model, max_model_len=context, max_batch=CONCURRENCY)
+@lru_cache(maxsize=4)
+def _template(folder: str) -> ChatTemplate:
+    return ChatTemplate(load_tokenizer(folder))

@@ -1,0 +1,63 @@
+"""Older weights of a run, which play the other seats of its games (``env.opponent=checkpoint``)."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+
+from rl_agents.config import Settings
+
+#: Their folder in a checkpoint.
+OPPONENTS = "opponents"
+
+
+class OlderPolicies:
+    """The weights after every n-th iteration, n = ``env.opponent_interval``, as Hugging Face folders.
+
+    Iteration i plays against the newest of them that had at most i - k iterations, k = ``async_level``: what samples
+    ahead does not depend on timing. Until then against the initial model, iteration 0.
+    """
+
+    def __init__(self, settings: Settings, initial: str) -> None:
+        options = settings.env_options
+        self.interval = options["opponent_interval"] if options.get("opponent") == "checkpoint" else 0
+        self._lag, self._initial = settings.async_level, initial
+
+    @cached_property
+    def _home(self) -> tempfile.TemporaryDirectory[str]:
+        return tempfile.TemporaryDirectory(prefix="rl_agents-opponents-")
+
+    def _kept(self) -> dict[int, Path]:
+        return {int(path.name): path for path in Path(self._home.name).iterdir()}
+
+    def at(self, iteration: int) -> tuple[int, str] | None:
+        """Return (iterations, folder) of the weights that ``iteration`` plays against; None: they are not needed."""
+        if not self.interval:
+            return None
+        kept = self._kept()
+        number = max((n for n in kept if n <= iteration - self._lag), default=0)
+        return number, str(kept.get(number, self._initial))
+
+    def keep(self, iteration: int, save: Callable[[Path], None]) -> None:
+        """Keep the weights after ``iteration`` completed ones if they are due; drop what no later one plays against."""
+        if self.interval and iteration % self.interval == 0:
+            save(Path(self._home.name) / str(iteration))
+            needed = max((n for n in self._kept() if n <= iteration - self._lag), default=0)
+            for number, path in self._kept().items():
+                if number < needed:
+                    shutil.rmtree(path)
+
+    def save(self, folder: Path) -> None:
+        """Write them into a checkpoint."""
+        if self.interval:
+            shutil.copytree(self._home.name, folder / OPPONENTS)
+
+    def load(self, folder: Path | None) -> None:
+        """Replace them by those of a checkpoint, or by none."""
+        for path in self._kept().values() if self.interval else ():
+            shutil.rmtree(path)
+        if self.interval and folder is not None and (folder / OPPONENTS).is_dir():
+            shutil.copytree(folder / OPPONENTS, self._home.name, dirs_exist_ok=True)
