@@ -170,20 +170,14 @@ def _answer(observation: Any, info: Any, longest: int, place: str, **outcome: An
     )
 
 
-def read_rewards(info: Mapping[str, Any], seats: int) -> list[float]:
-    """Return ``info["rewards"]``, a number for each seat of a game; 0 if it is absent. Raises `EnvFailure`."""
-    rewards = info.get("rewards", [0.0] * seats)
-    if not isinstance(rewards, Sequence) or len(rewards) != seats:
-        raise EnvFailure(f"env_garbage: info['rewards'] is {_shown(rewards)}, not a list of {seats} numbers")
-    return [_number(reward, "info['rewards']") for reward in rewards]
-
-
-def read_turn(info: Mapping[str, Any], seats: int) -> int:
-    """Return ``info["seat"]``, whose turn it is. Raises `EnvFailure`: it is none of the game's seats."""
-    seat = info.get("seat")
+def read_seats(info: Mapping[str, Any], seats: int) -> tuple[int, list[float]]:
+    """Return a game's ``info["seat"]``, and ``info["rewards"]``, by default 0 for each seat. Raises `EnvFailure`."""
+    seat, rewards = info.get("seat"), info.get("rewards", [0.0] * seats)
     if not isinstance(seat, int) or not 0 <= seat < seats:
         raise EnvFailure(f"env_garbage: info['seat'] is {_shown(seat)}, not a number from 0 to {seats - 1}")
-    return seat
+    if not isinstance(rewards, Sequence) or len(rewards) != seats:
+        raise EnvFailure(f"env_garbage: info['rewards'] is {_shown(rewards)}, not a list of {seats} numbers")
+    return seat, [_number(reward, "info['rewards']") for reward in rewards]
 
 
 def _chat(info: Any) -> str:

@@ -1,7 +1,7 @@
 """Games with a policy in every seat: one environment, which each seat's episode sees as its own.
 
 A step of a seat returns when it is the seat's turn again, or the game is over. So the episode of a seat is an ordinary
-one, with its own dialogue, rewards and seed. If an episode ends before the game, because of a limit or a failure, it
+one, with its own dialogue, rewards and seed. An episode that ends before the game, because of a limit or a failure,
 ends the game: the others are cut, or fail with it.
 """
 
@@ -12,16 +12,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rl_agents.envs.base import TextEnv
-from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_rewards, read_step, read_turn
+from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_seats, read_step
 from rl_agents.rollout.env_worker import EnvGuard
 
 
 class Game:
-    """One game; ``seats`` are the environments of its episodes.
+    """One game.
 
     Attributes:
+        seats: the environments of its episodes.
         told: what the seat whose turn it is reads: (observation, info).
-        earned: rewards of each seat since its last action.
         over: (terminated, truncated) at the end; None: it continues.
         error: what stopped it, raised in every seat.
     """
@@ -29,7 +29,6 @@ class Game:
     def __init__(self, env: TextEnv, guard: EnvGuard, seats: int) -> None:
         self.env, self.guard = env, guard
         self.told: tuple[str, Mapping[str, Any]] = "", {}
-        self.earned = [0.0] * seats
         self.over: tuple[bool, bool] | None = None
         self.error: BaseException | None = None
         self.seats = [SeatEnv(self, seat) for seat in range(seats)]
@@ -45,12 +44,11 @@ class Game:
         try:
             answer = await self.guard.call(self.env.step, action)
             reply = read_step(answer, env=self.env)
-            rewards = read_rewards(answer[4], len(self.seats))
-            self.earned = [earned + reward for earned, reward in zip(self.earned, rewards, strict=True)]
             if reply.terminated or reply.truncated:
                 self.over = reply.terminated, not reply.terminated
             self._tell(answer[0], answer[4])
         except Exception as error:
+            self.over = None
             self.stop(error)
             raise
         return reply
@@ -59,26 +57,30 @@ class Game:
         """End a game that is not over: its other episodes are cut, or raise ``error``."""
         if self.over is None:
             self.over, self.error = (False, True), error
-            self._wake()
+            self._call(*self.seats)
 
     def _tell(self, observation: str, info: Mapping[str, Any]) -> None:
+        turn, rewards = read_seats(info, len(self.seats))
+        for seat, reward in zip(self.seats, rewards, strict=True):
+            seat.earned += reward
         self.told = observation, info
-        if self.over is None:
-            self.seats[read_turn(info, len(self.seats))].called.set()
-        else:
-            self._wake()
+        self._call(*(self.seats if self.over else [self.seats[turn]]))
 
-    def _wake(self) -> None:
-        for seat in self.seats:
+    def _call(self, *seats: SeatEnv) -> None:
+        for seat in seats:
             seat.called.set()
 
 
 class SeatEnv(EnvGuard):
-    """A seat of a game, as the environment of its episode and the guard of its calls, which wait for other seats."""
+    """A seat of a game, as the environment of its episode and the guard of its calls, which wait for other seats.
+
+    Attributes:
+        earned: rewards since its last action.
+    """
 
     def __init__(self, game: Game, seat: int) -> None:
         super().__init__(game.guard.task_id, game.guard.generators.seed, 0.0)
-        self.game, self.seat, self.called = game, seat, asyncio.Event()
+        self.game, self.seat, self.earned, self.called = game, seat, 0.0, asyncio.Event()
 
     async def call(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Await without a time limit; `Game.guard` limits the environment's own calls."""
@@ -96,14 +98,12 @@ class SeatEnv(EnvGuard):
 
     async def reset(self, **_: Any) -> tuple[str, dict[str, Any]]:
         """Return what the seat reads in its first turn, which has come."""
-        observation, info = self.game.told
-        return observation, dict(info)
+        return self.game.told[0], dict(self.game.told[1])
 
     async def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Act, and wait for the next turn; whether the seat has won is read from its rewards."""
         valid = (await self.game.act(action)).valid
-        await self.turn()
-        observation, info = self.game.told
-        reward, self.game.earned[self.seat] = self.game.earned[self.seat], 0.0
-        over, info = self.game.over or (False, False), {**info, "valid": valid, "success": None}
-        return "" if any(over) else observation, reward, *over, info
+        observation = self.game.told[0] if await self.turn() else ""  # what another seat would have read
+        info = {**self.game.told[1], "valid": valid, "success": None}
+        reward, self.earned = self.earned, 0.0
+        return observation, reward, *(self.game.over or (False, False)), info

@@ -360,23 +360,19 @@ def _check_game(settings: Settings, recipe: AlgorithmSpec) -> None:
     seats = game_seats(settings.env, settings.env_options)
     if seats == 1 or settings.only_split or settings.pool or recipe.source == "demonstrations":
         return
-    game = f"env.opponent={settings.env_options['opponent']}"
-    if recipe.source == "search":
-        raise InputError(
-            f"{game} does not work with algo {recipe.name}: it searches the choices of one player; take a method that "
-            "rolls out whole episodes (rloo, ppo, ...), or another env.opponent"
-        )
-    for name, idle in (("stream", False), ("truncation", "none"), ("prompting", "direct")):
-        if getattr(settings, name) != idle:
+    remedies = {
+        "algo": (recipe.source != "search", "a method that rolls out whole episodes does, such as rloo"),
+        "stream": (not settings.stream, "leave it false"),
+        "truncation": (settings.truncation == "none", "leave it none"),
+        "prompting": (settings.prompting == "direct", "leave it direct"),
+        "tasks_per_iteration": (settings.tasks_per_iteration % seats == 0, f"it must be a multiple of {seats}"),
+    }
+    for name, (works, remedy) in remedies.items():
+        if not works:
             raise InputError(
-                f"{game} does not work with {name}={plain_text(getattr(settings, name))}: the seats of a game are "
-                f"rolled out together; leave {name}={plain_text(idle)}"
+                f"env.opponent={settings.env_options['opponent']} does not work with {name}="
+                f"{plain_text(getattr(settings, name))}: a game's {seats} seats are rolled out together; {remedy}"
             )
-    if settings.tasks_per_iteration % seats:
-        raise InputError(
-            f"tasks_per_iteration={settings.tasks_per_iteration} with {game}: every task has a group for each of its "
-            f"{seats} seats, so it must be a multiple of {seats}"
-        )
 
 
 def _check_environment(settings: Settings) -> None:

@@ -131,7 +131,7 @@ class Odd(gymnasium.Env[str, str]):
             return "over", 0.0, True, False, {**info, "rewards": [-1.0, 1.0]}
         if self.turn == 3 and self.task == "cut":
             return "over", 0.0, False, True, {**info, "rewards": [0.5, 0.25]}
-        return "go on", 5.0, False, False, {**info, "rewards": [0.0, 0.125]}
+        return "go on", 5.0, False, False, {"rewards": [0.0, 0.125], **info}
 
 
 class Talks:
@@ -156,7 +156,6 @@ def odd(task: str, limits: Limits = LIMITS) -> list[Trajectory]:
 )
 def test_a_failing_environment_fails_every_seat_of_the_game_once(task: str, cause: str, steps: list[int]) -> None:
     pair = odd(task)
-    print([(t.failed, t.end_cause) for t in pair])
     assert all(t.failed and t.end_cause.startswith(cause) for t in pair) and pair[0].end_cause == pair[1].end_cause
     assert [len(t.steps) for t in pair] == steps and not build_samples(pair, "merged")
     if task in ("reset", "raise"):
@@ -167,11 +166,11 @@ def test_a_failing_environment_fails_every_seat_of_the_game_once(task: str, caus
 
 def test_limits_of_one_seat_cut_the_game() -> None:
     first, second = odd("long", dataclasses.replace(LIMITS, max_turns=1))
-    assert (first.end_cause, second.end_cause) == ("max_turns", "env_truncated")
+    assert (first.end_cause, second.end_cause) == ("max_turns", "max_turns")
     assert first.truncated and second.truncated and [len(t.steps) for t in (first, second)] == [1, 1]
     assert [t.episode_return for t in (first, second)] == [0.0, 0.25]  # of both steps, at the last own one
     first, second = odd("cut")
-    assert {t.end_cause for t in (first, second)} >= {"env_truncated"} and first.truncated and second.truncated
+    assert second.end_cause == "env_truncated" and first.truncated and second.truncated
     assert [t.episode_return for t in (first, second)] == [0.5, 0.5]
     first, second = odd("at once")
     assert [len(t.steps) for t in (first, second)] == [1, 0] and second.terminated and not second.failed
@@ -227,6 +226,7 @@ def test_rewards_of_both_seats_are_those_of_textarenas_own_loop(game: str) -> No
         random.seed(seed)
         env, rng, done = ta.make(game), random.Random(seed), False
         env.reset(num_players=2, seed=seed)
+        random.seed(seed)  # later draws follow the episode's seed
         read: dict[int, list[str]] = {0: [], 1: []}
         while not done:
             player, text = env.get_observation()
