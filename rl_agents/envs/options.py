@@ -13,14 +13,20 @@ from rl_agents.retrieval.passages import PassageStore, Retriever
 
 
 @dataclass(frozen=True)
-class GameKeys:
-    """Keys of games that can have a policy in every seat."""
+class OlderOpponentKey:
+    """Key of games against older weights of the run."""
 
-    opponent: str = key(
-        "self", "the other players in training: self, checkpoint (older weights of the run), or the environment's"
-    )
     opponent_interval: int = key(
         10, "iterations after which the present weights replace the older ones", ge=1, needs="opponent=checkpoint"
+    )
+
+
+@dataclass(frozen=True)
+class GameKeys(OlderOpponentKey):
+    """Keys of games that can have a policy in every seat."""
+
+    opponent: Literal["self", "checkpoint", "environment"] = key(
+        "self", "the other players in training: the policy itself, its older weights, or the environment's own"
     )
 
 

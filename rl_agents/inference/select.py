@@ -7,11 +7,13 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from rl_agents.config import Settings
 from rl_agents.errors import InputError, unknown
 from rl_agents.inference.base import EngineSettings, StreamingEngine
+from rl_agents.inference.model_shape import context_limit, read_config
 from rl_agents.installation import pip_install, version_of
 
 KINDS = ("auto", "vllm", "torch")
@@ -105,11 +107,9 @@ def build_engine(settings: EngineSettings) -> StreamingEngine:
 def local_engine(folder: str, max_model_len: int = 0) -> Any:
     """Return a torch engine in this process, for opponents; 0 tokens: the model's limit, at most `MAX_CONTEXT`."""
     from rl_agents.inference.torch_engine import TorchEngine
-    from rl_agents.inference.torch_model import load_causal_lm
 
-    model = load_causal_lm(folder, "float32").eval()
-    limit = min(getattr(model.config, "max_position_embeddings", MAX_CONTEXT), MAX_CONTEXT)
-    return TorchEngine(model, max_model_len=max_model_len or limit)
+    limit = context_limit(read_config(Path(folder))) or MAX_CONTEXT
+    return TorchEngine(folder, max_model_len=max_model_len or min(limit, MAX_CONTEXT))
 
 
 def run_engine(settings: Settings, model_dir: str, kind: str) -> EngineSettings:

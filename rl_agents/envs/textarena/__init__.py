@@ -23,7 +23,7 @@ import gymnasium
 from rl_agents.config.options import key
 from rl_agents.envs.coroutines import finished
 from rl_agents.envs.gymnasium_adapter import TEXT_SPACE, SeedOptions, options_of, seeded_tasks, task_seed, words_starter
-from rl_agents.envs.options import GameKeys, shared_game
+from rl_agents.envs.options import OlderOpponentKey, shared_game
 from rl_agents.envs.spec import EnvFamily, EnvSpec, StarterSpec
 from rl_agents.envs.stateful import StepResult
 from rl_agents.envs.textarena.opponents import listed_move, opponent_of
@@ -39,7 +39,7 @@ task_ids = seeded_tasks
 
 
 @dataclass(frozen=True)
-class GameOptions(GameKeys, SeedOptions):
+class GameOptions(OlderOpponentKey, SeedOptions):
     """Keys of textarena; see docs/environments/textarena.md."""
 
     kwargs: dict[str, Any] = key({}, "constructor arguments of the game, such as {max_rounds: 3}")
