@@ -112,21 +112,13 @@ class SeedOptions(AdapterOptions):
     test_tasks: int = key(100, f"number of test tasks: seeds from {FIRST_TEST_SEED}", ge=0)
 
 
-@dataclass(frozen=True)
-class GameOptions(GameKeys, AdapterOptions):
-    """Keys of a game that lists its tasks."""
-
-
-@dataclass(frozen=True)
-class SeedGameOptions(GameKeys, SeedOptions):
-    """Keys of a game that lists no tasks of its own."""
-
-
 @lru_cache(maxsize=64)
-def options_of(name: str, base: type = SeedOptions, meaning: str = "id in Gymnasium's registry") -> type:
-    """Return ``base`` with a key ``id``, whose only value is the part of an environment's name after its prefix."""
+def options_of(
+    name: str, base: type = SeedOptions, meaning: str = "id in Gymnasium's registry", also: tuple[type, ...] = ()
+) -> type:
+    """Return ``base`` with ``also`` and a key ``id``, whose only value is an environment's name without its prefix."""
     only = ("id", Literal[name], key(name, meaning))  # type: ignore[valid-type]
-    return make_dataclass(base.__name__, [only], bases=(base,), frozen=True)
+    return make_dataclass(base.__name__, [only], bases=(*also, base), frozen=True)
 
 
 def adapter_spec(name: str) -> EnvSpec:
@@ -137,15 +129,14 @@ def adapter_spec(name: str) -> EnvSpec:
     """
     gym_id = name.removeprefix(PREFIX)
     entry = registered(gym_id)
-    seats = _count(entry, "seats") or 1
-    kinds = (SeedOptions, AdapterOptions) if seats == 1 else (SeedGameOptions, GameOptions)
+    seats, tasks = _count(entry, "seats") or 1, SeedOptions if own(entry, "task_ids") is None else AdapterOptions
     return EnvSpec(
         name=name,
         summary=f"the gymnasium environment {gym_id}, played in text",
         reference="docs/environments/gymnasium.md",
         module=__name__,
         gym_id=gym_id,
-        options=options_of(gym_id, kinds[own(entry, "task_ids") is not None]),
+        options=options_of(gym_id, tasks, also=(GameKeys,) * (seats > 1)),
         max_turns=entry.max_episode_steps or _count(entry, "max_turns") or DEFAULT_MAX_TURNS,
         progress_window=_count(entry, "progress_window"),
         blocking=own(entry, "blocking") or ("inline" if inspect.iscoroutinefunction(own(entry, "step")) else "thread"),
