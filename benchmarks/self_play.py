@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.grid import text, trained
 from benchmarks.report import RESULTS, command_line, load, markdown, write_figures
 from docs.examples.games.kuhn_poker import CARDS, ENDS, MOVES, KuhnPoker, first_players_chips
+from rl_agents.config import parse_assignments
 from rl_agents.reporting.statistics import student_interval
 
 ENV = "gymnasium:docs/examples/games/kuhn_poker.py:KuhnPoker"
@@ -23,6 +24,8 @@ HISTORIES = (("", "pb"), ("p", "b"))
 Policy = Mapping[str, float]
 UNIFORM: Policy = {f"{card} {history}": 0.5 for card in CARDS for seat in HISTORIES for history in seat}
 OPPONENTS = ("self", "checkpoint")
+KEYS = ("starter_iterations=6", "iterations=40", "tasks_per_iteration=12", "group_size=16", "entropy_coef=0.03",
+        "checkpoint_interval=10", "keep_checkpoints=9", "eval_episodes=24", "eval_interval=0")  # fmt: skip
 FIGURES = ("exploitability", "first against itself", "first against uniform", "second against uniform")
 
 
@@ -81,8 +84,9 @@ def run(opponent: str, seed: int, keys: list[str]) -> dict[str, Any]:
     """Train, and return the figures at the start and at every checkpoint."""
     from rl_agents.trainer.algorithm import AgentConfig
 
-    flags = ["--algo", "rloo", "--env", ENV, "--local", "--set", f"env.opponent={opponent}", *keys]
-    start = AgentConfig().environment(ENV).training(algo="rloo").local().completed().model_dir
+    flags = ["--algo", "rloo", "--env", ENV, "--local", "--set", f"env.opponent={opponent}", *KEYS, *keys]
+    model = parse_assignments([key for key in KEYS if key.startswith("starter")])
+    start = AgentConfig().environment(ENV).training(algo="rloo", **model).local().completed().model_dir
     with trained(flags, seed) as output:
         folders = {0: Path(start), **{int(f.name): f / "hf" for f in sorted((output / "checkpoints").iterdir())}}
         return {"policies": {step: policy_of(folder) for step, folder in folders.items()}}
@@ -102,7 +106,7 @@ def table() -> str:
 
 def main() -> None:
     parser = command_line(__doc__, {"seeds": 3, "opponents": list(OPPONENTS)})
-    parser.add_argument("--set", nargs="*", default=["iterations=60"], metavar="KEY=VALUE")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE")
     args = parser.parse_args()
     runs = load("self_play")["runs"] if (RESULTS / "self_play.json").is_file() else {}
     for opponent, seed in product(args.opponents, range(args.seeds)):
@@ -110,7 +114,7 @@ def main() -> None:
         if str(seed) not in own:
             own[str(seed)] = run(opponent, seed, args.set)
             print(opponent, seed, {s: figures(p) for s, p in own[str(seed)]["policies"].items()}, file=sys.stderr)
-        write_figures("self_play", f"python -m benchmarks.self_play --set {' '.join(args.set)}", {"runs": runs})
+        write_figures("self_play", f"python -m benchmarks.self_play --seeds {args.seeds}", {"runs": runs})
     print(table())
 
 

@@ -54,8 +54,9 @@ class KuhnPoker(gymnasium.Env):
         if self.history not in ENDS:
             return self.observation(), 0.0, False, False, info
         chips = float(first_players_chips(self.cards, self.history))
-        info |= {"rewards": [chips, -chips], "metrics": {"first_players_chips": chips}}
-        return "The game is over.", -chips if self.own else chips, True, False, info
+        won = -chips if self.own else chips
+        info |= {"rewards": [chips, -chips], "success": won > 0, "metrics": {"first_players_chips": chips}}
+        return "The game is over.", won, True, False, info
 
     def others_move(self):
         while self.own is not None and self.history not in ENDS and len(self.history) % 2 != self.own:
