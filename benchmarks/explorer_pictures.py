@@ -23,7 +23,7 @@ RECORDED = {  # of the first-run tutorial, of `make view-example`, and small one
     "tasks_per_iteration=6 eval_interval=3 eval_episodes=8 old_logprobs=learner rollout_correction=token_tis",
     "subagent": "--algo grpo --env blackbox --iterations 2 --set env.tasks=guess_numbers eval_episodes=0 "
     "ref_kl_coef=0.1 teacher=runs/pictures/tour/checkpoints/000015/hf env.agent=docs.examples.agents.subagent:agent",
-    "sweep": "tune runs/pictures/sweep.yaml --iterations 2 --set eval_interval=0 eval_episodes=64",
+    "vspo": "tune runs/pictures/sweep.yaml --iterations 2 --set eval_interval=0 eval_episodes=64",
 }
 SWEEP = "{recipe: guess_numbers_vspo, space: {vspo_temperature: [0.1, 1.0], vspo_alpha: [2.0, 4.0]}}"
 LOWEST, TASK = "section:has-text('Lowest advantages') li:first-child a", "a[title='the same task elsewhere']"
@@ -40,7 +40,7 @@ PICTURES = {  # name: width, address, what is clicked one after the other, the l
     "view_tokens": (1180, "#/t/subagent/i2.g12.m5/4", (TAG,), "main p:last-child"),
     "view_tree": (1180, "#/searches/3spo", ("text='small/pick/bedroom-6/2'",), ".tree-and-state"),
     "view_calls": (1180, "#/i/subagent/2", (LOWEST,), ".panel:has(.graph)"),
-    "view_sweep": (1180, "#/sweep/sweep", (), ".rows"),
+    "view_sweep": (1180, "#/sweep/vspo", (), ".rows"),
     "serve_page": (980, "", ("#open", "#agent", "#action", "#play"), "#turns:has(li:nth-child(5)) ~ #acting"),
 }
 
