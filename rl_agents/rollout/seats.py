@@ -103,7 +103,8 @@ class SeatEnv(EnvGuard):
     async def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Act, and wait for the next turn; whether the seat has won is read from its rewards."""
         valid = (await self.game.act(action)).valid
-        observation = self.game.told[0] if await self.turn() else ""  # what another seat would have read
-        info = {**self.game.told[1], "valid": valid, "success": None}
+        await self.turn()
+        observation, info = self.game.told
+        observation = observation if info["seat"] == self.seat else ""  # the game ended in another seat's turn
         reward, self.earned = self.earned, 0.0
-        return observation, reward, *(self.game.over or (False, False)), info
+        return observation, reward, *(self.game.over or (False, False)), {**info, "valid": valid, "success": None}

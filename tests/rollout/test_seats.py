@@ -18,7 +18,8 @@ from rl_agents.data.failures import BadTasks
 from rl_agents.data.samples import build_samples
 from rl_agents.data.tasks import evaluation_specs, step_seed, training_specs
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
-from rl_agents.envs.base import make_env, task_ids
+from rl_agents.envs.base import game_seats, make_env, synchronous, task_ids
+from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion, EngineError
 from rl_agents.orchestrator.collector import split_groups
 from rl_agents.orchestrator.rollout_batch import rollout_metrics
@@ -27,6 +28,7 @@ from rl_agents.rollout.agent_loop import Rollouts
 from rl_agents.rollout.turns import Limits
 
 KUHN = "gymnasium:docs/examples/games/kuhn_poker.py:KuhnPoker"
+needs_textarena = pytest.mark.skipif(importlib.util.find_spec("textarena") is None, reason="textarena is missing")
 CONTEXT = make_context("append", qwen())
 LIMITS = Limits(max_turns=2, max_response_tokens=20, max_model_len=4000)
 
@@ -199,7 +201,26 @@ def test_in_evaluations_the_environment_plays_the_other_seat_from_both_sides() -
     assert [metrics[f"eval/return_seat_{seat}"] for seat in (0, 1)] == [float(np.mean(own)) for own in by_seat]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("textarena") is None, reason="textarena is not installed")
+def folds(text: str, rng: random.Random) -> str:
+    return "[fold]" if "[fold]" in text.splitlines()[-1] else "[check]"
+
+
+@needs_textarena
+def test_textarena_plays_the_other_seats_in_evaluations_only() -> None:
+    options = {"opponent": "self", "eval_opponent": f"{__name__}:folds"}
+    env = synchronous(make_env("textarena:KuhnPoker-v0-raw", {**options, "kwargs": {"max_rounds": 1}}))
+    for number in range(4):
+        _, info = env.reset(seed=0, options={"task_id": f"seed-{number}"})
+        assert info["seat"] == number % 2
+        _, reward, over, *_, info = env.step("[bet]")
+        assert over and reward == 1.0 and info["success"]
+    assert game_seats("textarena:KuhnPoker-v0", {"opponent": "checkpoint"}) == 2
+    assert game_seats("textarena:KuhnPoker-v0", {}) == 1
+    with pytest.raises(InputError, match=r"env.opponent=self: textarena:2048-v0 is a game for one player"):
+        game_seats("textarena:2048-v0", {"opponent": "self"})
+
+
+@needs_textarena
 @pytest.mark.parametrize("game", ["KuhnPoker-v0", "TicTacToe-v0-raw", "IteratedPrisonersDilemma-v0"])
 def test_rewards_of_both_seats_are_those_of_textarenas_own_loop(game: str) -> None:
     import textarena as ta
