@@ -9,11 +9,10 @@ limit. So an episode is either solved within a few turns or continues without pr
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rl_agents.envs import base
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer
+from rl_agents.envs.demonstrations import Act, ScriptedPlayer, Slips
 from rl_agents.envs.guess_numbers import SPEC as NUMBERS
 from rl_agents.envs.guess_numbers.demonstrations import STARTER as NUMBERS_STARTER
 from rl_agents.envs.guess_numbers.demonstrations import reading_order
@@ -30,24 +29,16 @@ HURRIED = 0.03
 make = GuessNumbersEnv
 
 
-@dataclass(frozen=True)
-class Habits:
-    """Probabilities per turn."""
-
-    loses: float = LOSES
-    hurried: float = HURRIED
-
-
-def begin(env: GuessNumbersEnv, rng: random.Random, habits: Habits) -> Act:
+def begin(env: GuessNumbersEnv, slips: Slips) -> Act:
     task = env.state.task
     wrong = ""
 
     def act(observation: str, hurried: bool) -> str:
         nonlocal wrong
         remaining = sorted(env.state.remaining, key=lambda code: reading_order(code, task.first_guess))
-        if not wrong and rng.random() < habits.loses:
+        if not wrong and slips("loses"):
             group = task.subgroup
-            wrong = rng.choice([code for code in codes(group.a, group.b) if code not in remaining])
+            wrong = slips.rng.choice([code for code in codes(group.a, group.b) if code not in remaining])
         believed = [wrong] if wrong else remaining
         kind = "answer" if hurried or (len(remaining) == 1 and not wrong) else "interact"
         return f"<think> {' '.join(believed)} </think> <{kind}> {believed[0]} </{kind}>"
@@ -55,7 +46,7 @@ def begin(env: GuessNumbersEnv, rng: random.Random, habits: Habits) -> Act:
     return act
 
 
-demonstrate = ScriptedPlayer(GuessNumbersEnv, begin, Habits())
+demonstrate = ScriptedPlayer(GuessNumbersEnv, begin, {"loses": LOSES, "hurried": HURRIED})
 STARTER = replace(NUMBERS_STARTER, demonstrate=demonstrate, defaults={**NUMBERS_STARTER.defaults, "max_model_len": 320})
 SPEC = replace(
     NUMBERS,

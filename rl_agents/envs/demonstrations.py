@@ -39,16 +39,26 @@ def compact_call(tool: str, argument: str, text: str) -> str:
     return f"<tool_call> {call_begin(tool, argument)} {text} {CALL_END} </tool_call>"
 
 
+class Slips:
+    """The errors of a scripted player: ``slips("repeats")`` is true with the probability of that error."""
+
+    def __init__(self, chances: Mapping[str, float], rng: random.Random) -> None:
+        self.rng, self._chances = rng, chances
+
+    def __call__(self, name: str) -> bool:
+        return self.rng.random() < self._chances[name]
+
+
 @dataclass(frozen=True)
 class ScriptedPlayer:
     """A player of one family, called as `StarterSpec.demonstrate` is.
 
     Attributes:
         env: the environment's class.
-        begin: (environment after its reset, random generator, habits) -> the player of that episode.
-        habits: its errors, a data class of probabilities. A field ``hurried`` is the probability per turn, after the
-            first, of an instruction to answer at once, in the words of T3's forced answers, so that the warm-start
-            model understands them.
+        begin: (environment after its reset, errors) -> the player of that episode.
+        slips: error -> its probability; it makes the player mediocre, so that reinforcement learning can improve what
+            imitates it. ``hurried`` is the probability per turn, after the first, of an instruction to answer at once,
+            in the words of T3's forced answers, so that the warm-start model understands them.
         fixed: options that replace those of the run.
         spare: run a task of neither split, of the size of the requested one, because a warm-start model memorizes its
             tasks.
@@ -56,38 +66,37 @@ class ScriptedPlayer:
     """
 
     env: Callable[[Any, int], StatefulEnv[Any, Any]]
-    begin: Callable[[Any, random.Random, Any], Act]
-    habits: Any = None
+    begin: Callable[[Any, Slips], Act]
+    slips: Mapping[str, float] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=lambda: {"prompt": "compact"})
     spare: bool = False
     most_turns: int = 0
 
-    def __call__(
-        self, task_id: str, rng: random.Random, options: Any, max_turns: int = 0, habits: Any = None
-    ) -> Dialogue:
-        """Run ``task_id`` and return the dialogue.
+    @property
+    def flawless(self) -> ScriptedPlayer:
+        """The same player without errors."""
+        return replace(self, slips=dict.fromkeys(self.slips, 0.0))
 
-        Raises:
-            InputError: unknown task id.
-        """
-        return self.play(task_id, options, max_turns, rng, habits)[0]
+    def __call__(self, task_id: str, rng: random.Random, options: Any, max_turns: int = 0) -> Dialogue:
+        """Run ``task_id`` and return the dialogue; raises `InputError`: there is no such task."""
+        return self.play(task_id, options, max_turns, rng)[0]
 
     def play(
-        self, task_id: str, options: Any, max_turns: int = 0, rng: random.Random | None = None, habits: Any = None
+        self, task_id: str, options: Any, max_turns: int = 0, rng: random.Random | None = None
     ) -> tuple[Dialogue, dict[str, Any]]:
         """Run ``task_id``; return the dialogue and the last ``info``."""
-        rng, habits = rng or random.Random(task_id), habits or self.habits
+        slips = Slips(self.slips, rng or random.Random(task_id))
         most = min(max_turns or self.most_turns, self.most_turns or max_turns)
         env = self.env(replace(options, **self.fixed), most)
         if self.spare:
-            task_id = f"{task_id.partition('/')[0]}/spare/{rng.randrange(1_000_000):06d}"
+            task_id = f"{task_id.partition('/')[0]}/spare/{slips.rng.randrange(1_000_000):06d}"
         observation, info = settled(env.reset(options={"task_id": task_id}))
-        act = self.begin(env, rng, habits)
-        hurry = getattr(habits, "hurried", None) if env.options.prompt == "compact" else None
+        act = self.begin(env, slips)
+        hurries = "hurried" in self.slips and env.options.prompt == "compact"
         dialogue: Dialogue = []
         over = False
         while not over:
-            hurried = hurry is not None and bool(dialogue) and rng.random() < hurry
+            hurried = hurries and bool(dialogue) and slips("hurried")
             shown = f"{observation}\n{env.answer_instruction}" if hurried else observation  # type: ignore[attr-defined]
             dialogue.append((shown, act(observation, hurried)))
             observation, _, terminated, truncated, info = settled(env.step(dialogue[-1][1]))

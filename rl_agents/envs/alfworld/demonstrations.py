@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,7 +30,7 @@ from rl_agents.envs.alfworld.families import CHANGES, FAMILIES
 from rl_agents.envs.alfworld.prompts import KEPT_WORDS, STYLES, VERBS, View
 from rl_agents.envs.alfworld.scenes import kinds
 from rl_agents.envs.alfworld.tasks import task_ids
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
+from rl_agents.envs.demonstrations import Act, ScriptedPlayer, Slips, word_starter
 from rl_agents.envs.small_model import IMITATION, INIT_STD, kept_apart, phrase_tokenizer, small_qwen3
 from rl_agents.envs.spec import StarterSpec
 
@@ -57,17 +57,8 @@ def thought(expert: Expert, command: str) -> str:
     return f"I have the {thing}. I put it in a {goal.target_type}."
 
 
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """The bad habits of a player.
-
-    Attributes:
-        random_command: probability per turn of a random admissible command.
-        forget: probability per turn of forgetting the contents of one place, so that it is searched again.
-    """
-
-    random_command: float = 0.25
-    forget: float = 0.25
+#: Per turn: a random admissible command, and forgetting the contents of one place, so that it is searched again.
+SLIPS = {"random_command": 0.25, "forget": 0.25}
 
 
 class MediocrePlayer:
@@ -77,31 +68,28 @@ class MediocrePlayer:
         thought: its reason for the last command.
     """
 
-    def __init__(self, first_observation: str, rng: random.Random, habits: Habits) -> None:
-        self._expert, self._rng, self._habits = Expert(first_observation), rng, habits
+    def __init__(self, first_observation: str, slips: Slips) -> None:
+        self._expert, self._slips = Expert(first_observation), slips
         self.observe = self._expert.observe
         self.thought = ""
 
     def choose(self, admissible: Sequence[str]) -> str:
         seen = sorted(self._expert.contents)
-        if seen and self._rng.random() < self._habits.forget:
-            del self._expert.contents[self._rng.choice(seen)]
-        if admissible and self._rng.random() < self._habits.random_command:
+        if seen and self._slips("forget"):
+            del self._expert.contents[self._slips.rng.choice(seen)]
+        if admissible and self._slips("random_command"):
             self.thought = AT_RANDOM
-            return self._rng.choice(sorted(admissible))
+            return self._slips.rng.choice(sorted(admissible))
         command = self._expert.choose()
         self.thought = thought(self._expert, command)
         return command
 
 
-#: The habits of the warm-start model's teacher.
-HABITS = Habits()
-FLAWLESS = Habits(random_command=0, forget=0)
 MAX_TURNS = 25
 
 
-def _begin(env: AlfworldEnv, rng: random.Random, habits: Habits) -> Act:
-    player = MediocrePlayer(env.view.room, rng, habits)
+def _begin(env: AlfworldEnv, slips: Slips) -> Act:
+    player = MediocrePlayer(env.view.room, slips)
 
     def act(observation: str, hurried: bool) -> str:
         view = env.view
@@ -113,8 +101,8 @@ def _begin(env: AlfworldEnv, rng: random.Random, habits: Habits) -> Act:
     return act
 
 
-DEMONSTRATOR = ScriptedPlayer(AlfworldEnv, _begin, HABITS, fixed={}, most_turns=MAX_TURNS)
-EXPERT = replace(DEMONSTRATOR, habits=FLAWLESS)
+DEMONSTRATOR = ScriptedPlayer(AlfworldEnv, _begin, SLIPS, fixed={}, most_turns=MAX_TURNS)
+EXPERT = DEMONSTRATOR.flawless
 
 
 def read_and_written(options: AlfworldOptions, steps: int, episodes: int) -> Iterator[str]:
@@ -126,8 +114,8 @@ def read_and_written(options: AlfworldOptions, steps: int, episodes: int) -> Ite
     rng, style = random.Random(f"heard/{options.size}"), STYLES[options.prompt]
     views: list[View] = []
 
-    def begin(env: AlfworldEnv, rng: random.Random, habits: Habits) -> Act:
-        act = _begin(env, rng, habits)
+    def begin(env: AlfworldEnv, slips: Slips) -> Act:
+        act = _begin(env, slips)
 
         def watched(observation: str, hurried: bool) -> str:
             views.append(env.view)

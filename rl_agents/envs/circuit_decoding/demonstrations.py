@@ -7,63 +7,49 @@ early. Each circuit and each input is one token, so a turn only shortens the las
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 
 from rl_agents.envs.circuit_decoding.env import CircuitDecodingEnv, GameState, query_text
 from rl_agents.envs.circuit_decoding.tasks import INPUTS, LABELS, best_input, functions
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
+from rl_agents.envs.demonstrations import Act, ScriptedPlayer, Slips, word_starter
 from rl_agents.envs.small_model import INIT_STD
 
-
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """Habits of the player, as probabilities. With these it wins about half of the games.
-
-    Attributes:
-        any_input: that a query's input is random instead of the most informative one.
-        settles_early: per turn, of choosing the first of several candidates.
-        hurried: see `ScriptedPlayer`.
-    """
-
-    any_input: float = 0.4
-    settles_early: float = 0.15
-    hurried: float = 0.03
+#: A random input instead of the most informative one; per turn, the first of several candidates. It wins about half.
+SLIPS = {"any_input": 0.4, "settles_early": 0.15, "hurried": 0.03}
 
 
-def _begin(env: CircuitDecodingEnv, rng: random.Random, habits: Habits) -> Act:
+def _begin(env: CircuitDecodingEnv, slips: Slips) -> Act:
     settled = 0
 
     def act(observation: str, hurried: bool) -> str:
         nonlocal settled
-        settled = _settled(env.state, len(env.state.survivors) if hurried else settled, rng, habits)
-        return _action(env.state, settled, rng, habits)
+        settled = _settled(env.state, len(env.state.survivors) if hurried else settled, slips)
+        return _action(env.state, settled, slips)
 
     return act
 
 
-def _settled(state: GameState, settled: int, rng: random.Random, habits: Habits) -> int:
+def _settled(state: GameState, settled: int, slips: Slips) -> int:
     """Return the number of circuits, in the order of their labels, that need no further query."""
     while settled < len(state.survivors):
         asked = len(state.survivors[settled]) < len(state.task.tables)
-        if len(state.survivors[settled]) > 1 and not (asked and rng.random() < habits.settles_early):
+        if len(state.survivors[settled]) > 1 and not (asked and slips("settles_early")):
             break
         settled += 1
     return settled
 
 
-def _action(state: GameState, settled: int, rng: random.Random, habits: Habits) -> str:
+def _action(state: GameState, settled: int, slips: Slips) -> str:
     """List the survivors of the circuits up to the current one, and query that one, or answer."""
     task = state.task
     thought = " ".join(_survivors(state, circuit) for circuit in range(min(settled + 1, len(state.survivors))))
     if settled == len(state.survivors):
         choice = " ".join(min(task.tables[c] for c in candidates) for candidates in state.survivors)
         return f"<think> {thought} </think> <answer> {choice} </answer>"
-    random_input = rng.random() < habits.any_input
-    bits = rng.choice(INPUTS) if random_input else best_input(task.tables, state.survivors[settled])
+    random_input = slips("any_input")
+    bits = slips.rng.choice(INPUTS) if random_input else best_input(task.tables, state.survivors[settled])
     return f"<think> {thought} </think> <interact> {query_text(task.labels[settled], bits, 'compact')} </interact>"
 
 
@@ -91,7 +77,7 @@ def compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
 
 
 STARTER = word_starter(
-    ScriptedPlayer(CircuitDecodingEnv, _begin, Habits()),
+    ScriptedPlayer(CircuitDecodingEnv, _begin, SLIPS),
     words,
     max_tokens=1024,
     compose=compose_embeddings,

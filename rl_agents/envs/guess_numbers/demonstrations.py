@@ -7,29 +7,17 @@ and at most nine candidates remain after the first feedback, so a turn only shor
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
+from rl_agents.envs.demonstrations import Act, ScriptedPlayer, Slips, word_starter
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
 from rl_agents.envs.guess_numbers.tasks import SUBGROUPS, codes, feedback_word
 from rl_agents.envs.small_model import sum_parts
 
-
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """Habits of the player, as probabilities per turn. With these it wins about three of four games.
-
-    Attributes:
-        repeat_guess: of repeating the last guess, which wastes the turn.
-        premature_answer: of answering while several candidates remain.
-    """
-
-    repeat_guess: float = 0.2
-    premature_answer: float = 0.2
+#: Per turn: the last guess again, and an answer while several candidates remain. It wins about three of four games.
+SLIPS = {"repeat_guess": 0.2, "premature_answer": 0.2}
 
 
 def reading_order(code: str, first_guess: str) -> tuple[int, ...]:
@@ -41,23 +29,23 @@ def reading_order(code: str, first_guess: str) -> tuple[int, ...]:
     return tuple(first_guess.index(d) if d in first_guess else len(first_guess) + int(d) for d in code)
 
 
-def _begin(env: GuessNumbersEnv, rng: random.Random, habits: Habits) -> Act:
+def _begin(env: GuessNumbersEnv, slips: Slips) -> Act:
     first_guess = last_guess = env.state.task.first_guess
 
     def act(observation: str, hurried: bool) -> str:
         nonlocal last_guess
         candidates = sorted(env.state.remaining, key=lambda code: reading_order(code, first_guess))
-        kind, last_guess = _choose(candidates, last_guess, rng, habits)
+        kind, last_guess = _choose(candidates, last_guess, slips)
         return f"<think> {' '.join(candidates)} </think> <{kind}> {last_guess} </{kind}>"
 
     return act
 
 
-def _choose(candidates: Sequence[str], last_guess: str, rng: random.Random, habits: Habits) -> tuple[str, str]:
+def _choose(candidates: Sequence[str], last_guess: str, slips: Slips) -> tuple[str, str]:
     """Return ``(tag, code)``. It is always the first candidate, which a small model can find by its position."""
-    if len(candidates) == 1 or rng.random() < habits.premature_answer:
+    if len(candidates) == 1 or slips("premature_answer"):
         return "answer", candidates[0]
-    return "interact", last_guess if rng.random() < habits.repeat_guess else candidates[0]
+    return "interact", last_guess if slips("repeat_guess") else candidates[0]
 
 
 def words() -> list[str]:
@@ -93,7 +81,7 @@ def summarize(turns: Sequence[tuple[str, str]]) -> str:
 
 
 STARTER = word_starter(
-    ScriptedPlayer(GuessNumbersEnv, _begin, Habits()),
+    ScriptedPlayer(GuessNumbersEnv, _begin, SLIPS),
     words,
     max_tokens=512,
     summarize=summarize,

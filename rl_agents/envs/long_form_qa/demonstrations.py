@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from rl_agents.envs.demonstrations import CALL_END, Act, ScriptedPlayer, call_begin, compact_call, word_starter
+from rl_agents.envs.demonstrations import CALL_END, Act, ScriptedPlayer, Slips, call_begin, compact_call, word_starter
 from rl_agents.envs.long_form_qa.env import INVALID, NOTHING, LongFormQAEnv, QAState
 from rl_agents.envs.long_form_qa.tasks import ASPECTS, TOWNS, Wish, value_word, wishes_of
 
@@ -28,44 +27,30 @@ def was_read(wish: Wish, state: QAState) -> bool:
     return any(f"{' '.join(wish.words)} ." in text for text in state.read)
 
 
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """Habits of the player, as probabilities.
-
-    Attributes:
-        broken_call: per search, of omitting the end of the call's JSON.
-        wrong_search: per search, of searching for another aspect of the town.
-        presumes: per part of the question, of stating a random value without a search.
-        forgets: per part of the question, of neither searching for it nor stating it.
-        hurried: see `ScriptedPlayer`.
-    """
-
-    broken_call: float = 0.06
-    wrong_search: float = 0.08
-    presumes: float = 0.1
-    forgets: float = 0.1
-    hurried: float = 0.02
+#: Per search: a call without the end of its JSON, another aspect of the town. Per part of the question: a random value
+#: without a search, neither search nor statement.
+SLIPS = {"broken_call": 0.06, "wrong_search": 0.08, "presumes": 0.1, "forgets": 0.1, "hurried": 0.02}
 
 
-def _begin(env: LongFormQAEnv, rng: random.Random, habits: Habits) -> Act:
+def _begin(env: LongFormQAEnv, slips: Slips) -> Act:
     wishes = wishes_of(env.state.task.task_id)
-    kept = [wish for wish in wishes if rng.random() >= habits.forgets] or list(wishes)
-    presumed = {wish for wish in kept if rng.random() < habits.presumes}
+    kept = [wish for wish in wishes if not slips("forgets")] or list(wishes)
+    presumed = {wish for wish in kept if slips("presumes")}
 
     def act(observation: str, hurried: bool) -> str:
         missing = [wish for wish in kept if wish not in presumed and not was_read(wish, env.state)]
         if missing and not hurried and env.state.turns < env.max_turns - 1:
-            return _search(missing[0], rng, habits)
-        return _answer(env.state, kept, presumed, rng)
+            return _search(missing[0], slips)
+        return _answer(env.state, kept, presumed, slips.rng)
 
     return act
 
 
-def _search(wish: Wish, rng: random.Random, habits: Habits) -> str:
-    if rng.random() < habits.broken_call:
+def _search(wish: Wish, slips: Slips) -> str:
+    if slips("broken_call"):
         return compact_search(wish).replace(' "}} ', " ")
-    if rng.random() < habits.wrong_search:
-        return compact_search(Wish(wish.town, rng.choice([a for a in ASPECTS if a is not wish.aspect])))
+    if slips("wrong_search"):
+        return compact_search(Wish(wish.town, slips.rng.choice([a for a in ASPECTS if a is not wish.aspect])))
     return compact_search(wish)
 
 
@@ -89,7 +74,7 @@ def words() -> list[str]:
 
 
 STARTER = word_starter(
-    ScriptedPlayer(LongFormQAEnv, _begin, Habits()),
+    ScriptedPlayer(LongFormQAEnv, _begin, SLIPS),
     words,
     tags=("think", "answer", "tool_call", "tool_response"),
     max_tokens=256,

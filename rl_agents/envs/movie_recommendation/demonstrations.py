@@ -12,14 +12,12 @@ Without them, patience could not pay off.
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
+from rl_agents.envs.demonstrations import Act, ScriptedPlayer, Slips, word_starter
 from rl_agents.envs.movie_recommendation.env import FINAL_TURN, MovieRecommendationEnv, SessionState, movie_name
 from rl_agents.envs.movie_recommendation.tasks import STARTER_SIZE, Task
 from rl_agents.envs.preferences import PROBLEMS, Comparison, Movie, agreeing, possible_weights, shown_vector
@@ -48,47 +46,35 @@ def estimate_text(weights: np.ndarray, task: Task) -> str:
     return ",".join(f"{round(level / (task.size.weight_levels - 1), 2):g}" for level in levels.tolist())
 
 
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """Habits of the player, as probabilities.
-
-    Attributes:
-        repeat_question: of repeating the last question, which wastes the turn.
-        any_question: of comparing two random movies instead of the next two in the list.
-        stop_early: of ending the questions with the estimate after the first one.
-        careless: of recommending any unseen movie instead of the best by the estimate.
-    """
-
-    repeat_question: float = 0.1
-    any_question: float = 0.1
-    stop_early: float = 0.6
-    careless: float = 0.05
+#: The last question again, two random movies instead of the next two in the list, the end of the questions after the
+#: first one, and any movie instead of the best by the estimate.
+SLIPS = {"repeat_question": 0.1, "any_question": 0.1, "stop_early": 0.6, "careless": 0.05}
 
 
-def _begin(env: MovieRecommendationEnv, rng: random.Random, habits: Habits) -> Act:
-    return lambda observation, hurried: _choose(env.state, rng, habits)
+def _begin(env: MovieRecommendationEnv, slips: Slips) -> Act:
+    return lambda observation, hurried: _choose(env.state, slips)
 
 
-def _choose(state: SessionState, rng: random.Random, habits: Habits) -> str:
+def _choose(state: SessionState, slips: Slips) -> str:
     task, weights = state.task, belief(state.task, state.comparisons)
     estimate = estimate_text(weights, task)
     if state.final:
         best = recommendation(task, weights)
-        movie = rng.choice(task.unseen) if rng.random() < habits.careless else best
+        movie = slips.rng.choice(task.unseen) if slips("careless") else best
         return f"<think> {estimate} </think> <answer> {movie_name(movie, task.size, 'compact')} </answer>"
-    if len(state.comparisons) == 1 and rng.random() < habits.stop_early:
+    if len(state.comparisons) == 1 and slips("stop_early"):
         return f"<answer> {estimate} </answer>"
-    names = " ".join(movie_name(movie, task.size, "compact") for movie in _pair(state, rng, habits))
+    names = " ".join(movie_name(movie, task.size, "compact") for movie in _pair(state, slips))
     return f"<interact> {estimate} {names} </interact>"
 
 
-def _pair(state: SessionState, rng: random.Random, habits: Habits) -> tuple[Movie, Movie]:
+def _pair(state: SessionState, slips: Slips) -> tuple[Movie, Movie]:
     seen, asked = state.task.seen, len(state.comparisons)
-    if asked and rng.random() < habits.repeat_question:
+    if asked and slips("repeat_question"):
         i, j, sign = state.comparisons[-1]
         return (seen[j], seen[i]) if sign < 0 else (seen[i], seen[j])
-    if rng.random() < habits.any_question:
-        first, second = rng.sample(seen, 2)
+    if slips("any_question"):
+        first, second = slips.rng.sample(seen, 2)
         return first, second
     return seen[asked % len(seen)], seen[(asked + 1) % len(seen)]
 
@@ -114,7 +100,7 @@ def _parts(word: str) -> list[str]:
 
 
 STARTER = word_starter(
-    ScriptedPlayer(MovieRecommendationEnv, _begin, Habits(), spare=True),
+    ScriptedPlayer(MovieRecommendationEnv, _begin, SLIPS, spare=True),
     words,
     max_tokens=256,
     compose=partial(sum_parts, parts=_parts),

@@ -14,15 +14,13 @@ the results, for which two layers are enough.
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 
-from rl_agents.envs.demonstrations import CALL_END, Act, ScriptedPlayer, call_begin, compact_call, word_starter
+from rl_agents.envs.demonstrations import CALL_END, Act, ScriptedPlayer, Slips, call_begin, compact_call, word_starter
 from rl_agents.envs.multihop_qa import SPEC
 from rl_agents.envs.multihop_qa.env import (
     COMPACT_ANSWER_NOW,
@@ -71,7 +69,7 @@ def _next_queries(state: EpisodeState) -> list[str]:
     return [query for query in queries if query not in state.queries]
 
 
-def _expert(env: MultihopQAEnv, rng: random.Random, habits: Any) -> Act:
+def _expert(env: MultihopQAEnv, slips: Slips) -> Act:
     return lambda observation, hurried: expert_action(env.state, env.max_turns)
 
 
@@ -83,36 +81,19 @@ QUESTIONS = "small"
 Triple = tuple[str, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """Habits of the searcher, as probabilities. With these about two of five answers are correct.
-
-    Attributes:
-        forgets_relation: that a query has only the entity.
-        misreads: per search, of continuing with a random result.
-        stops_early: per intermediate entity, of answering with it.
-        one_at_a_time: that the two sides of a comparison are searched in two turns.
-        guesses: of answering a comparison without the years.
-        hurried: see `ScriptedPlayer`.
-    """
-
-    forgets_relation: float = 0.25
-    misreads: float = 0.15
-    stops_early: float = 0.15
-    one_at_a_time: float = 0.4
-    guesses: float = 0.4
-    hurried: float = 0.02
-
-
-HABITS, FLAWLESS = Habits(), Habits(0, 0, 0, 0, 0, 0)
+#: A query with the entity alone; per search, a random result; per intermediate entity, an answer with it; the two sides
+#: of a comparison in two turns; an answer without the years. With these about two of five answers are correct.
+SLIPS = {
+    "forgets_relation": 0.25, "misreads": 0.15, "stops_early": 0.15, "one_at_a_time": 0.4, "guesses": 0.4,
+    "hurried": 0.02,
+}  # fmt: skip
 
 
 @dataclass
 class Searcher:
     """The player of one episode; it knows the question and what it has read."""
 
-    rng: random.Random
-    habits: Habits
+    slips: Slips
     question: list[str] = field(default_factory=list)
     known: list[Triple] = field(default_factory=list)
     entity: str = ""
@@ -132,16 +113,16 @@ class Searcher:
         if found:
             self.entity = self._next_entity(found, relations[self.hop])
             self.hop += 1
-        stops = self.hop and self.rng.random() < self.habits.stops_early
+        stops = self.hop and self.slips("stops_early")
         if self.hop == len(relations) or stops:
             return _answer(self.entity)
-        forgets = self.rng.random() < self.habits.forgets_relation
+        forgets = self.slips("forgets_relation")
         return _search([self.entity if forgets else f"{self.entity} {relations[self.hop]}"])
 
     def _next_entity(self, found: Sequence[Triple], relation: str) -> str:
         wanted = [object_ for subject, name, object_ in found if (subject, name) == (self.entity, relation)]
-        if not wanted or self.rng.random() < self.habits.misreads:
-            return self.rng.choice(found)[2]
+        if not wanted or self.slips("misreads"):
+            return self.slips.rng.choice(found)[2]
         return wanted[0]
 
     def _compare(self, observation: str) -> str:
@@ -152,24 +133,24 @@ class Searcher:
         open_ = [f"{one} {relation}" for one in pair if one not in years]
         if open_ and self.hop < 2:
             self.hop += 1
-            return _search(open_[:1] if self.rng.random() < self.habits.one_at_a_time else open_)
-        if open_ or self.rng.random() < self.habits.guesses:
-            return _answer(self.rng.choice(pair))
+            return _search(open_[:1] if self.slips("one_at_a_time") else open_)
+        if open_ or self.slips("guesses"):
+            return _answer(self.slips.rng.choice(pair))
         return _answer(min(pair, key=lambda one: int(years[one])))
 
     def _guess(self, found: Sequence[Triple]) -> str:
         if self.question[0] == "first":
-            return self.rng.choice(self.question[2:])
+            return self.slips.rng.choice(self.question[2:])
         return found[0][2] if found else self.entity
 
 
-def _begin(env: MultihopQAEnv, rng: random.Random, habits: Habits) -> Act:
+def _begin(env: MultihopQAEnv, slips: Slips) -> Act:
     if (env.options.questions, env.options.prompt) != (QUESTIONS, "compact"):
-        return _expert(env, rng, habits)
-    return Searcher(rng, habits).act
+        return _expert(env, slips)
+    return Searcher(slips).act
 
 
-DEMONSTRATOR = ScriptedPlayer(MultihopQAEnv, _begin, HABITS, fixed={})
+DEMONSTRATOR = ScriptedPlayer(MultihopQAEnv, _begin, SLIPS, fixed={})
 
 
 def _triples(observation: str) -> list[Triple]:
@@ -214,5 +195,5 @@ STARTER = word_starter(
     training={"iterations": 30, "tasks_per_iteration": 640, "demonstrations": 8192},
     # It only reads the prompts of the small worlds.
     defaults={"env.questions": QUESTIONS, "max_model_len": 256, "max_response_tokens": 14, "eval_episodes": 400},
-    expert=replace(DEMONSTRATOR, habits=FLAWLESS),
+    expert=DEMONSTRATOR.flawless,
 )

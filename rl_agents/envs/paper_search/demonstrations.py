@@ -12,12 +12,10 @@ is one word, and each word is one token. The JSON of a call is one token before 
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from rl_agents.envs.demonstrations import CALL_END, Act, ScriptedPlayer, call_begin, compact_call, word_starter
+from rl_agents.envs.demonstrations import CALL_END, Act, ScriptedPlayer, Slips, call_begin, compact_call, word_starter
 from rl_agents.envs.paper_search.env import BAD_CALL, BAD_TURN, DONE, FIND, NEXT, NOTHING, REASONS, PaperSearchEnv
 from rl_agents.envs.paper_search.generated import SMALL_JARGON, SMALL_METHODS, SMALL_SUBJECTS, small_ids
 from rl_agents.envs.paper_search.state import EXPAND, SEARCH, THRESHOLD, SearchState, query_key
@@ -66,7 +64,7 @@ def _promising(state: SearchState) -> Iterator[Call]:
             yield EXPAND, found.paper_id
 
 
-def _expert(env: PaperSearchEnv, rng: random.Random, habits: Any) -> Act:
+def _expert(env: PaperSearchEnv, slips: Slips) -> Act:
     options = env.options
     return lambda observation, hurried: expert_action(env.state, options.max_calls, options.prompt == "compact")
 
@@ -78,62 +76,49 @@ EXPERT = ScriptedPlayer(PaperSearchEnv, _expert, fixed={})
 SMALL: Mapping[str, Any] = {"papers": "small", "prompt": "compact", "results": 4, "max_calls": 3}
 
 
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """Habits of the searcher, as probabilities. With these, two of five searches succeed.
-
-    Attributes:
-        further_call: of one more call in a turn, after each call except the last.
-        half_query: that the first query has only one of the two words.
-        any_paper: that any paper is expanded, instead of one that matches the request.
-        searches_again: that a call is a search for the words of a listed paper.
-        repeats: that a call is chosen without looking at earlier ones.
-        gives_up: of ending the search, per turn after the second.
-    """
-
-    further_call: float = 0.35
-    half_query: float = 0.3
-    any_paper: float = 0.5
-    searches_again: float = 0.2
-    repeats: float = 0.1
-    gives_up: float = 0.1
+#: One more call in a turn, after each call except the last; a first query with one of the two words; any paper expanded
+#: instead of one that matches the request; a search for the words of a listed paper; a call chosen without looking at
+#: earlier ones; the end of the search, per turn after the second. With these, two of five searches succeed.
+SLIPS = {
+    "further_call": 0.35, "half_query": 0.3, "any_paper": 0.5, "searches_again": 0.2, "repeats": 0.1, "gives_up": 0.1,
+}  # fmt: skip
 
 
-def _begin(env: PaperSearchEnv, rng: random.Random, habits: Habits) -> Act:
-    return lambda observation, hurried: _action(env.state, rng, habits)
+def _begin(env: PaperSearchEnv, slips: Slips) -> Act:
+    return lambda observation, hurried: _action(env.state, slips)
 
 
-def _action(state: SearchState, rng: random.Random, habits: Habits) -> str:
-    if state.turns >= 2 and rng.random() < habits.gives_up:
+def _action(state: SearchState, slips: Slips) -> str:
+    if state.turns >= 2 and slips("gives_up"):
         return spaced(STOP)
     if not state.pool:
         words = state.task.query.split()
-        return written([(SEARCH, rng.choice(words) if rng.random() < habits.half_query else " ".join(words))], True)
-    calls = list(_calls(state, rng, habits))
+        return written([(SEARCH, slips.rng.choice(words) if slips("half_query") else " ".join(words))], True)
+    calls = list(_calls(state, slips))
     return written(calls, True) if calls else spaced(STOP)
 
 
-def _calls(state: SearchState, rng: random.Random, habits: Habits) -> Iterator[Call]:
+def _calls(state: SearchState, slips: Slips) -> Iterator[Call]:
     done = {(action.kind, action.argument) for action in state.actions}
     for _ in range(SMALL["max_calls"]):
-        call = _call(state, done, rng, habits)
+        call = _call(state, done, slips)
         if call is None:
             return
         yield call
         done.add(call)
-        if rng.random() >= habits.further_call:
+        if not slips("further_call"):
             return
 
 
-def _call(state: SearchState, done: set[Call], rng: random.Random, habits: Habits) -> Call | None:
-    if rng.random() < habits.repeats:
+def _call(state: SearchState, done: set[Call], slips: Slips) -> Call | None:
+    if slips("repeats"):
         done = set()
     suitable = [found for found in state.pool if found.score >= 1.0]
-    papers = state.pool if not suitable or rng.random() < habits.any_paper else suitable
-    kind = SEARCH if rng.random() < habits.searches_again else EXPAND
+    papers = state.pool if not suitable or slips("any_paper") else suitable
+    kind = SEARCH if slips("searches_again") else EXPAND
     choices = dict.fromkeys((kind, found.title if kind == SEARCH else found.paper_id) for found in papers)
     fresh = [call for call in choices if call not in done]
-    return rng.choice(fresh) if fresh else None
+    return slips.rng.choice(fresh) if fresh else None
 
 
 def words() -> list[str]:
@@ -145,7 +130,7 @@ def words() -> list[str]:
 
 
 STARTER = word_starter(
-    ScriptedPlayer(PaperSearchEnv, _begin, Habits(), fixed=SMALL),
+    ScriptedPlayer(PaperSearchEnv, _begin, SLIPS, fixed=SMALL),
     words,
     tags=("tool_call", "answer"),
     max_tokens=512,

@@ -13,15 +13,13 @@ Without them, patience could not pay off.
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
+from rl_agents.envs.demonstrations import Act, ScriptedPlayer, Slips, word_starter
 from rl_agents.envs.preference_estimation.env import (
     SAME_MOVIE,
     GameState,
@@ -53,41 +51,30 @@ def mean_direction(weights: NDArray[np.int64]) -> tuple[float, ...]:
 PATIENCE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """Habits of the player, as probabilities per turn.
-
-    Attributes:
-        any_question: of asking about two random movies instead of the next two in the list.
-        answer_early: of answering after the first reply.
-        hurried: see `ScriptedPlayer`.
-    """
-
-    any_question: float = 0.15
-    answer_early: float = 0.6
-    hurried: float = 0.03
+#: Per turn: two random movies instead of the next two in the list, and an answer after the first reply.
+SLIPS = {"any_question": 0.15, "answer_early": 0.6, "hurried": 0.03}
 
 
-def _begin(env: PreferenceEstimationEnv, rng: random.Random, habits: Habits) -> Act:
+def _begin(env: PreferenceEstimationEnv, slips: Slips) -> Act:
     def act(observation: str, hurried: bool) -> str:
-        early = env.state.turns == 1 and rng.random() < habits.answer_early
-        return _action(env.state, hurried or early or env.state.turns >= PATIENCE, rng, habits)
+        early = env.state.turns == 1 and slips("answer_early")
+        return _action(env.state, hurried or early or env.state.turns >= PATIENCE, slips)
 
     return act
 
 
-def _action(state: GameState, answers: bool, rng: random.Random, habits: Habits) -> str:
+def _action(state: GameState, answers: bool, slips: Slips) -> str:
     task = state.task
     estimate = estimate_text(mean_direction(belief(task, state.known)), task, "compact")
     if answers:
         return f"<answer> {estimate} </answer>"
-    return f"<interact> {estimate} {question_text(task, *_pair(state, rng, habits), 'compact')} </interact>"
+    return f"<interact> {estimate} {question_text(task, *_pair(state, slips), 'compact')} </interact>"
 
 
-def _pair(state: GameState, rng: random.Random, habits: Habits) -> tuple[int, int]:
+def _pair(state: GameState, slips: Slips) -> tuple[int, int]:
     movies = len(state.task.movies)
-    if rng.random() < habits.any_question:
-        first, second = rng.sample(range(movies), 2)
+    if slips("any_question"):
+        first, second = slips.rng.sample(range(movies), 2)
         return first, second
     return state.turns % movies, (state.turns + 1) % movies
 
@@ -121,7 +108,7 @@ def _compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
 
 
 STARTER = word_starter(
-    ScriptedPlayer(PreferenceEstimationEnv, _begin, Habits(), spare=True),
+    ScriptedPlayer(PreferenceEstimationEnv, _begin, SLIPS, spare=True),
     words,
     tags=("interact", "answer"),
     max_tokens=512,

@@ -10,13 +10,11 @@ scenes, which are all answered with "unknown". So reinforcement learning can imp
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
+from rl_agents.envs.demonstrations import Act, ScriptedPlayer, Slips, word_starter
 from rl_agents.envs.situation_puzzles import tasks
 from rl_agents.envs.situation_puzzles.env import NO_QUESTION, TOO_LONG, PuzzleState, SituationPuzzlesEnv
 from rl_agents.envs.situation_puzzles.tasks import Puzzle, Theme
@@ -71,42 +69,28 @@ def answer(values: Belief) -> str:
     return f"<answer> {' '.join(open_values[0] for open_values in values)} </answer>"
 
 
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """Habits of the player, as probabilities per turn.
-
-    Attributes:
-        premature_answer: of answering before all values are known.
-        repeat: of asking for a random value of the scene.
-        enter_rut: of asking for a value of another scene.
-        stay_in_rut: of the same after a reply "unknown".
-        hurried: see `ScriptedPlayer`.
-    """
-
-    premature_answer: float = 0.06
-    repeat: float = 0.06
-    enter_rut: float = 0.05
-    stay_in_rut: float = 0.8
-    hurried: float = 0.02
+#: Per turn: an answer before all values are known, a random value of the scene, a value of another scene, and one more
+#: after the reply "unknown".
+SLIPS = {"premature_answer": 0.06, "repeat": 0.06, "enter_rut": 0.05, "stay_in_rut": 0.8, "hurried": 0.02}
 
 
-def _begin(env: SituationPuzzlesEnv, rng: random.Random, habits: Habits) -> Act:
+def _begin(env: SituationPuzzlesEnv, slips: Slips) -> Act:
     def act(observation: str, hurried: bool) -> str:
-        return answer(belief(env.state)) if hurried else _choose(env.state, rng, habits)
+        return answer(belief(env.state)) if hurried else _choose(env.state, slips)
 
     return act
 
 
-def _choose(state: PuzzleState, rng: random.Random, habits: Habits) -> str:
+def _choose(state: PuzzleState, slips: Slips) -> str:
     values = belief(state)
     value = next((open_values[0] for open_values in values if len(open_values) > 1), None)
     stuck = bool(state.asked) and state.asked[-1][1].text == tasks.UNKNOWN
-    if rng.random() < (habits.stay_in_rut if stuck else habits.enter_rut):
-        return question(rng.choice(foreign_values(theme_of(state.puzzle).name)))
-    if value is None or rng.random() < habits.premature_answer:
+    if slips("stay_in_rut" if stuck else "enter_rut"):
+        return question(slips.rng.choice(foreign_values(theme_of(state.puzzle).name)))
+    if value is None or slips("premature_answer"):
         return answer(values)
-    if rng.random() < habits.repeat:
-        return question(rng.choice([value for values in slots_of(state.puzzle) for value in values]))
+    if slips("repeat"):
+        return question(slips.rng.choice([value for values in slots_of(state.puzzle) for value in values]))
     return question(value)
 
 
@@ -149,7 +133,7 @@ def compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
 
 
 STARTER = word_starter(
-    ScriptedPlayer(SituationPuzzlesEnv, _begin, Habits()),
+    ScriptedPlayer(SituationPuzzlesEnv, _begin, SLIPS),
     words,
     max_tokens=256,
     compose=compose_embeddings,

@@ -11,12 +11,9 @@ token. The model copies most of its output from the request; two layers are enou
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, word_starter
+from rl_agents.envs.demonstrations import Act, ScriptedPlayer, Slips, word_starter
 from rl_agents.envs.webshop import generated
 from rl_agents.envs.webshop.env import EpisodeState, WebShopEnv
 from rl_agents.envs.webshop.pages import ITEM, NEXT, RESULTS, SEARCH
@@ -71,7 +68,7 @@ def in_style(command: str, style: str) -> str:
     return command
 
 
-def _expert(env: WebShopEnv, rng: random.Random, habits: Any) -> Act:
+def _expert(env: WebShopEnv, slips: Slips) -> Act:
     store, style = local_store(env.options.catalogue), env.options.prompt
     goal = find_goal(store, env.state.task_id)
     return lambda observation, hurried: in_style(expert_command(store, goal, env.state), style)
@@ -83,44 +80,28 @@ EXPERT = ScriptedPlayer(WebShopEnv, _expert, fixed={})
 CATALOGUE = "small"
 
 
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """Habits of the shopper; about two purchases in five are right with these.
-
-    Attributes:
-        forgets_word: probability that a property is omitted from the query.
-        other_result: probability that one of the results 2 to 5 is opened instead of the first.
-        skips_option: probability, per option not chosen yet, of buying at once.
-        wrong_option: probability that an option is chosen at random.
-    """
-
-    forgets_word: float = 0.25
-    other_result: float = 0.25
-    skips_option: float = 0.2
-    wrong_option: float = 0.1
+#: A property missing in the query, one of the results 2 to 5 instead of the first, buying at once for each option that
+#: is not chosen, and a random option. About two purchases in five are right with these.
+SLIPS = {"forgets_word": 0.25, "other_result": 0.25, "skips_option": 0.2, "wrong_option": 0.1}
 
 
-#: Solves every goal of the small catalog.
-FLAWLESS = Habits(forgets_word=0, other_result=0, skips_option=0, wrong_option=0)
-
-
-def _begin(env: WebShopEnv, rng: random.Random, habits: Habits) -> Act:
+def _begin(env: WebShopEnv, slips: Slips) -> Act:
     """Shop in the small catalog and the compact style; elsewhere the expert shops."""
     if (env.options.catalogue, env.options.prompt) != (CATALOGUE, "compact"):
-        return _expert(env, rng, habits)
+        return _expert(env, slips)
     store = local_store(CATALOGUE)
     goal = find_goal(store, env.state.task_id)
-    return lambda observation, hurried: _action(store, goal, env.state, rng, habits)
+    return lambda observation, hurried: _action(store, goal, env.state, slips)
 
 
-def _action(store: Store, goal: Goal, state: EpisodeState, rng: random.Random, habits: Habits) -> str:
+def _action(store: Store, goal: Goal, state: EpisodeState, slips: Slips) -> str:
     page = state.turn.page
     if page.kind == SEARCH:
         *properties, kind = goal.name.split()
-        words = [word for word in properties if rng.random() >= habits.forgets_word]
+        words = [word for word in properties if not slips("forgets_word")]
         return f"search[ {' '.join([*words, kind])} ]"
     if page.kind == RESULTS:
-        place = rng.randint(2, min(5, len(page.items))) if rng.random() < habits.other_result else 1
+        place = slips.rng.randint(2, min(5, len(page.items))) if slips("other_result") else 1
         return f"click[ {place} ]"
     assert page.kind == ITEM and page.product is not None
     product = store.product(state.turn.state.asin)
@@ -129,9 +110,9 @@ def _action(store: Store, goal: Goal, state: EpisodeState, rng: random.Random, h
     wanted = wanted_options(product, goal)
     chosen = dict(state.turn.state.chosen)
     for axis, values in page.product.options.items():
-        if axis not in chosen and rng.random() >= habits.skips_option:
+        if axis not in chosen and not slips("skips_option"):
             value = wanted.get(axis, values[0])
-            return f"click[ {rng.choice(values) if rng.random() < habits.wrong_option else value} ]"
+            return f"click[ {slips.rng.choice(values) if slips('wrong_option') else value} ]"
     return "click[ buy now ]"
 
 
@@ -146,8 +127,10 @@ def words() -> list[str]:
     return list(dict.fromkeys([*pages, *products, *requests, *commands, *numbers, *language]))
 
 
+DEMONSTRATOR = ScriptedPlayer(WebShopEnv, _begin, SLIPS, fixed={})
+
 STARTER = word_starter(
-    ScriptedPlayer(WebShopEnv, _begin, Habits(), fixed={}),
+    DEMONSTRATOR,
     words,
     tags=(),
     max_tokens=512,
@@ -160,6 +143,6 @@ STARTER = word_starter(
         "iterations": 40,
         "eval_episodes": 240,
     },
-    expert=ScriptedPlayer(WebShopEnv, _begin, FLAWLESS, fixed={}),
+    expert=DEMONSTRATOR.flawless,
     version=2,  # its training tasks lack the test tasks' requests
 )

@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from rl_agents.envs.alfworld.demonstrations import Habits, MediocrePlayer
+from rl_agents.envs.alfworld.demonstrations import MediocrePlayer
 from rl_agents.envs.alfworld.expert import Expert
 from rl_agents.envs.alfworld.families import FAMILIES, Goal, read_goal
 from rl_agents.envs.alfworld.generator import generated_file
 from rl_agents.envs.alfworld.native import NativeGame
 from rl_agents.envs.alfworld.tasks import generated_tasks
+from rl_agents.envs.demonstrations import Slips
 from rl_agents.errors import InputError
 
 ROOM = "You are in the middle of a room. Looking quickly around you, you see a desk 1, a drawer 1, and a shelf 2."
@@ -40,9 +41,10 @@ def test_expert_wins_every_family(size: str, turns: int, split: str) -> None:
 
 def test_mediocre_player_wins_some_and_is_reproducible() -> None:
     tasks = generated_tasks("small", "train")[:30]
-    habits = Habits(random_command=0.5, forget=0.5)
+    half = {"random_command": 0.5, "forget": 0.5}
     games = [
-        [play(t, lambda text, t=t: MediocrePlayer(text, random.Random(t), habits), 20) for t in tasks] for _ in "ab"
+        [play(t, lambda text, t=t: MediocrePlayer(text, Slips(half, random.Random(t))), 20) for t in tasks]
+        for _ in "ab"
     ]
     assert games[0] == games[1]
     wins = sum(won for won, _ in games[0])

@@ -13,9 +13,10 @@ from rl_agents.chat.template import ChatTemplate, Dialogue, make_context
 from rl_agents.cli import main
 from rl_agents.config import load_recipe
 from rl_agents.envs.alfworld import AlfworldOptions, demonstrations
-from rl_agents.envs.alfworld.demonstrations import AT_RANDOM, STARTER, STEPS, Habits, Prompt, read_and_written
+from rl_agents.envs.alfworld.demonstrations import AT_RANDOM, STARTER, STEPS, Prompt, read_and_written
 from rl_agents.envs.alfworld.prompts import STYLES, compact_command, read_command
 from rl_agents.envs.base import make_env, starter_spec, task_ids
+from rl_agents.envs.demonstrations import ScriptedPlayer
 from rl_agents.envs.small_model import small_qwen3
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
 from rl_agents.trainer.algorithm import AgentAlgorithm
@@ -72,7 +73,7 @@ def test_demonstrations_parse_back_into_the_actions_that_they_were_written_from(
         assert [compact_command(command) for command in commands] == [said for _, said in short]
         thoughts |= {response.partition("</think>")[0].removeprefix("<think>") for _, response in dialogue}
     assert len(thoughts) > 8 and AT_RANDOM in thoughts and "" not in thoughts
-    sure = starter.demonstrate(task, random.Random(0), options, habits=Habits(0, 0))
+    sure = starter.expert(task, random.Random(0), options)
     assert not any(AT_RANDOM in response for _, response in sure)
 
 
@@ -193,8 +194,7 @@ def test_longest_episodes_fit_the_context() -> None:
 def test_the_demonstrator_is_beatable() -> None:
     tasks = task_ids("alfworld", "train", {})[:48]
 
-    def turns(habits: Habits | None) -> int:
-        played = [demonstrate(task, random.Random(task), prompt="compact", habits=habits) for task in tasks]
-        return sum(len(dialogue) for dialogue in played)
+    def turns(player: ScriptedPlayer) -> int:
+        return sum(len(player(task, random.Random(task), AlfworldOptions(prompt="compact"))) for task in tasks)
 
-    assert turns(Habits(0.0, 0.0)) < 0.8 * turns(demonstrations.HABITS)
+    assert turns(demonstrations.EXPERT) < 0.8 * turns(demonstrations.DEMONSTRATOR)
