@@ -105,12 +105,7 @@ class Episode:
 
 
 class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
-    """Do a household task by typing commands.
-
-    ``info`` has ``task_id``, ``success``, ``valid`` (the response has an admissible command), ``admissible_actions``,
-    ``anchor``, ``progress`` (None: there is no rule for T3) and ``metrics``: ``turns``, ``invalid_actions`` and
-    ``won_<family>`` of the task's family.
-    """
+    """Do a household task by typing commands."""
 
     observation_space = observations(65536)
     registered = SPEC
@@ -130,11 +125,7 @@ class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
         return opening, Episode(task_id, opening, view, state)
 
     def step(self, action: str) -> StepResult:
-        """Run one turn with the agent's whole response, which `read_command` reads.
-
-        Raises:
-            RuntimeError: before `reset`, or after the episode has ended.
-        """
+        """Run one turn with the agent's whole response, which `read_command` reads."""
         episode = self.state
         view = episode.view
         said = read_command(action, self._bare)

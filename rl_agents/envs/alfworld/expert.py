@@ -73,9 +73,6 @@ class Expert:
 
     Args:
         first_observation: the text of the reset, with the room and the task.
-
-    Raises:
-        InputError: no task of the six families in the text.
     """
 
     def __init__(self, first_observation: str) -> None:

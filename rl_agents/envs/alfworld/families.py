@@ -126,11 +126,7 @@ _PATTERNS = [
 
 
 def read_goal(text: str) -> Goal:
-    """Read the task from a text that contains its sentence, such as the first observation.
-
-    Raises:
-        InputError: no sentence of the six families is in it.
-    """
+    """Read the task from a text that contains its sentence, such as the first observation."""
     task = text.rpartition("Your task is to:")[2].strip().lower()
     for family, pattern in _PATTERNS:
         if match := pattern.match(task):

@@ -36,11 +36,7 @@ class TaskId:
 
 
 def read_task_id(task_id: str) -> TaskId:
-    """Read a task id.
-
-    Raises:
-        InputError: it has another form, or names a size, family, layout or number that does not exist.
-    """
+    """Read a task id."""
     parts = task_id.split("/")
     if len(parts) != 4:
         raise InputError(f"alfworld task '{task_id[:80]}': a generated task is {ID_FORM}")
@@ -203,11 +199,7 @@ class Draft:
 
 
 def draft(task_id: str) -> Draft:
-    """Draw goal, scene and wording of a task.
-
-    Raises:
-        InputError: see `read_task_id`.
-    """
+    """Draw goal, scene and wording of a task."""
     task = read_task_id(task_id)
     rng = random.Random(f"alfworld/{task}")
     goal = draw(rng, feasible_goals(task.family, task.layout))
@@ -215,11 +207,7 @@ def draft(task_id: str) -> Draft:
 
 
 def generated_file(task_id: str) -> GameFile:
-    """Return the game of a task; its ``path`` is the task id.
-
-    Raises:
-        InputError: see `read_task_id`.
-    """
+    """Return the game of a task; its ``path`` is the task id."""
     drawn = draft(task_id)
     domain, grammar = logic()
     return GameFile(

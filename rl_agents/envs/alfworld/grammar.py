@@ -155,11 +155,7 @@ _PLACEHOLDER = re.compile(r"\s*([\w']+)\s*(?::\s*([\w/-]+)\s*)?")
 
 @lru_cache(maxsize=4096)
 def parse_query(text: str) -> tuple[QueryAtom, ...]:
-    """Read a conjunction. ``!p(...)`` is ``not_p(...)``; a variable without a type has its name as type.
-
-    Raises:
-        InputError: not a conjunction of predicates.
-    """
+    """Read a conjunction. ``!p(...)`` is ``not_p(...)``; a variable without a type has its name as type."""
     return tuple(_query_atom(part, text) for part in text.split("&"))
 
 
@@ -183,11 +179,7 @@ FIELDS = ("name", "id", "type", "definite", "indefinite")
 
 @lru_cache(maxsize=4096)
 def parse_expression(source: str) -> ast.expr:
-    """Read an expression and check it: names, their fields, quoted texts, ``+`` and ``or``. It is never run as code.
-
-    Raises:
-        InputError: anything else.
-    """
+    """Read an expression and check it: names, their fields, quoted texts, ``+`` and ``or``. It is never run as code."""
     try:
         tree = ast.parse(source.strip(), mode="eval").body if len(source) <= MAX_EXPRESSION else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -253,11 +245,7 @@ class _Reader:
 
 @lru_cache(maxsize=1024)
 def parse_grammar(text: str) -> Grammar:
-    """Read a grammar file. Of two entries for one symbol or action, the later counts.
-
-    Raises:
-        InputError: a syntax error, with its line.
-    """
+    """Read a grammar file. Of two entries for one symbol or action, the later counts."""
     reader = _Reader(text)
     actions: dict[str, ActionText] = {}
     productions: dict[str, tuple[Production, ...]] = {}
@@ -319,11 +307,7 @@ def _is_production(entry: object) -> bool:
 
 
 def symbols_below(grammar: Grammar, start: Sequence[Symbol]) -> Iterator[Symbol | Value]:
-    """Yield every symbol and expression that writing ``start`` can reach.
-
-    Raises:
-        InputError: a symbol without productions.
-    """
+    """Yield every symbol and expression that writing ``start`` can reach."""
     seen: set[str] = set()
     stack: list[Symbol | Value] = list(start)
     while stack:
@@ -370,11 +354,7 @@ class Renderer:
         self._places: dict[tuple[str, ...], dict[tuple[str, ...], list[int]]] = {}
 
     def render(self, symbols: Sequence[Symbol], facts: Facts, mapping: Answer) -> str:
-        """Write ``symbols`` with the objects of ``mapping``.
-
-        Raises:
-            InputError: no production of a symbol applies, a variable has no value, or endless nesting.
-        """
+        """Write ``symbols`` with the objects of ``mapping``."""
         parts: list[str] = []
         self._write(symbols, facts, mapping, parts, 0)
         return "".join(parts)
@@ -489,9 +469,6 @@ def subtype_places(
     """Return when a breadth-first search through the subtypes of ``kinds`` visits each combination of types.
 
     The combinations next to ``kinds`` are not marked as visited before their turn, so that some are visited twice.
-
-    Raises:
-        InputError: more than 10,000 combinations.
     """
     children = {kind: sorted(other for other in supertypes if kind in supertypes[other]) for kind in supertypes}
 

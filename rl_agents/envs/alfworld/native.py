@@ -171,11 +171,7 @@ def _rows(change: Change, facts: Facts, arguments: Row) -> Iterator[Row]:
 
 
 def compile_action(action: Action, text: ActionText, grammar: Grammar, world: World, facts: Facts) -> CompiledAction:
-    """Compile ``action`` for a game that starts with ``facts``.
-
-    Raises:
-        InputError: an effect on an object that the game lacks, or a condition with too many alternatives.
-    """
+    """Compile ``action`` for a game that starts with ``facts``."""
     placeholders = tuple((parameter.name.strip("?"), parameter.type) for parameter in action.parameters)
     ways = []
     for case in cases(action.precondition):
@@ -291,11 +287,7 @@ class NativeGame:
 
     @staticmethod
     def compile(file: GameFile) -> NativeGame:
-        """Compile a game.
-
-        Raises:
-            InputError: the file is no playable game; one line with the file, the part and the line in it.
-        """
+        """Compile a game."""
         with _located(file, "pddl_domain"):
             domain = parse_domain(file.domain)
         with _located(file, "grammar"):
@@ -383,11 +375,7 @@ def _located(file: GameFile, part: str) -> Iterator[None]:
 
 @lru_cache(maxsize=1024)  # a release has one domain, and a grammar for each wording of a task
 def _read_by_texts(domain: str, grammar: str) -> frozenset[str]:
-    """Return the predicates that a text reads.
-
-    Raises:
-        InputError: the grammar lacks an action, a symbol or a type, or has an unsupported expression.
-    """
+    """Return the predicates that a text reads."""
     known, texts = parse_domain(domain), parse_grammar(grammar)
     roots = list(INTRO)
     for action in known.actions:

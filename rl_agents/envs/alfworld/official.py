@@ -45,12 +45,7 @@ class UnsolvableGame(InputError):
 
 
 def load_game(path: str | Path) -> GameFile:
-    """Read a game file.
-
-    Raises:
-        InputError: it cannot be read (an incomplete download), or a key is missing or not text.
-        UnsolvableGame: its file says that it cannot be won.
-    """
+    """Read a game file."""
     path = Path(path)
     data = _read_object(path)
     for key in ("pddl_domain", "grammar", "pddl_problem"):
@@ -74,11 +69,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def official_file(data: str | Path, task_id: str) -> GameFile:
-    """Read the game of a task id. A grammar without a task gets one from ``traj_data.json``.
-
-    Raises:
-        InputError: no such game, or it cannot be used.
-    """
+    """Read the game of a task id. A grammar without a task gets one from ``traj_data.json``."""
     if not _TASK_ID.fullmatch(task_id) or ".." in task_id:
         raise InputError(f"alfworld task '{task_id[:80]}': an official task is <split>/<task>/<trial>")
     game, trajectory, family = _read_trial(root_folder(data) / task_id)
@@ -88,11 +79,7 @@ def official_file(data: str | Path, task_id: str) -> GameFile:
 
 
 def root_folder(data: str | Path) -> Path:
-    """Return the folder with the splits: ``data`` itself or ``json_2.1.1`` in it.
-
-    Raises:
-        InputError: neither has a folder ``train``, ``valid_seen`` or ``valid_unseen``.
-    """
+    """Return the folder with the splits: ``data`` itself or ``json_2.1.1`` in it."""
     data = Path(data).expanduser()
     for folder in (data / FOLDER, data):
         if any((folder / name).is_dir() for name in SPLITS.values()):
@@ -103,11 +90,7 @@ def root_folder(data: str | Path) -> Path:
 
 @lru_cache(maxsize=8)
 def official_games(data: str | Path, split: str) -> tuple[str, ...]:
-    """Return the task ids of ``train``, ``test_seen`` or ``test_unseen``; the first call reports exclusions on stderr.
-
-    Raises:
-        InputError: no such folder, no game in it, or a game that cannot be used.
-    """
+    """Return the task ids of ``train``, ``test_seen`` or ``test_unseen``; exclusions are reported on stderr once."""
     folder = root_folder(data) / SPLITS[split]
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; alfworld-download makes it")

@@ -142,11 +142,7 @@ def _fail(at: Expression, message: str) -> InputError:
 
 
 def read_expression(text: str) -> Expression:
-    """Read one parenthesised expression; ``;`` starts a comment.
-
-    Raises:
-        InputError: unbalanced or too deeply nested parentheses, text after the end, or a character outside ASCII.
-    """
+    """Read one parenthesised expression; ``;`` starts a comment."""
     root = Expression(1)
     stack = [root]
     number = 1
@@ -342,11 +338,7 @@ def _definition(text: str, kind: str) -> tuple[Expression, str, list[Expression]
 
 @lru_cache(maxsize=16)
 def parse_domain(text: str) -> Domain:
-    """Read a PDDL domain. All games of a release have one domain text, so the result is kept and shared.
-
-    Raises:
-        InputError: a syntax error, an unknown name or an unsupported construct, with its line.
-    """
+    """Read a PDDL domain. All games of a release have one domain text, so the result is kept and shared."""
     _, name, sections = _definition(text, "domain")
     types: tuple[Typed, ...] = ()
     constants: tuple[Typed, ...] = ()
@@ -375,11 +367,7 @@ def parse_domain(text: str) -> Domain:
 
 
 def parse_problem(text: str, domain: Domain) -> Problem:
-    """Read a PDDL problem of ``domain``.
-
-    Raises:
-        InputError: as for domains; also an object declared twice, of unknown type, or used but never declared.
-    """
+    """Read a PDDL problem of ``domain``."""
     root, _, sections = _definition(text, "problem")
     by_name = {_head(section): section for section in sections}
     for key, section in by_name.items():
@@ -465,11 +453,7 @@ class Case:
 
 @lru_cache(maxsize=1024)  # games share their domain's conditions
 def cases(formula: Formula) -> tuple[Case, ...]:
-    """Return the cases of ``formula``; none when it can never hold.
-
-    Raises:
-        InputError: more than 256 cases.
-    """
+    """Return the cases of ``formula``; none when it can never hold."""
     fresh = count(1)
 
     def renamed(atom: Atom, names: Mapping[str, str]) -> Atom:

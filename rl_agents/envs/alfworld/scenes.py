@@ -114,11 +114,7 @@ def draw_many(rng: random.Random, items: Iterable[T], count: int) -> list[T]:
 
 
 def layout(size: str, name: str) -> Layout:
-    """Return a layout, for example ``layout("small", "kitchen-3")``.
-
-    Raises:
-        InputError: unknown size or room, or a number without a layout.
-    """
+    """Return a layout, for example ``layout("small", "kitchen-3")``."""
     if size not in ROOMS:
         raise unknown("size", size[:80], SIZES)
     room = name.rpartition("-")[0]

@@ -31,11 +31,7 @@ KEPT_GAMES = 256
 
 
 def generated_tasks(size: str, split: str) -> list[str]:
-    """Return the task ids of ``train``, ``test_seen`` or ``test_unseen``.
-
-    Raises:
-        InputError: the panel file was changed.
-    """
+    """Return the task ids of ``train``, ``test_seen`` or ``test_unseen``."""
     return panel_ids(Path(__file__).with_name(f"panel_{size}.json"), split)
 
 
@@ -45,9 +41,6 @@ def training_tasks(size: str, count: int) -> tuple[str, ...]:
 
     Families take turns throughout. Ids differ from those of the test sets. Only games of the panel were compared with
     the test games: a further game may equal a test game with another number.
-
-    Raises:
-        InputError: the panel file was changed.
     """
     tasks = generated_tasks(size, "train")
     if count <= len(tasks):
@@ -66,11 +59,7 @@ def _candidates(size: str, family: Family) -> Iterator[str]:
 
 
 def task_ids(split: str, options: AlfworldOptions) -> list[str]:
-    """Return the ids of ``train`` or ``test``: of generated games, or of the folder ``options.data``.
-
-    Raises:
-        InputError: a folder that is missing or empty, or games in it that cannot be used.
-    """
+    """Return the ids of ``train`` or ``test``: of generated games, or of the folder ``options.data``."""
     name = "train" if split == "train" else f"test_{options.test}"
     if options.data:
         return list(official_games(options.data, name))
@@ -81,9 +70,5 @@ def task_ids(split: str, options: AlfworldOptions) -> list[str]:
 
 @lru_cache(maxsize=KEPT_GAMES)
 def compiled_game(task_id: str, data: str = "") -> NativeGame:
-    """Return the compiled game of a task; the last `KEPT_GAMES` of a process are kept.
-
-    Raises:
-        InputError: no such task, or its game cannot be used.
-    """
+    """Return the compiled game of a task; the last `KEPT_GAMES` of a process are kept."""
     return NativeGame.compile(official_file(data, task_id) if data else generated_file(task_id))

@@ -12,11 +12,7 @@ from rl_agents.errors import InputError
 
 @dataclass(frozen=True)
 class SizeKeys:
-    """The size of a task.
-
-    Raises:
-        InputError: more hidden circuits than candidates.
-    """
+    """The size of a task."""
 
     circuits: int = key(2, "number of hidden circuits, all different", ge=1, le=8)
     candidates: int = key(10, "length of the candidate list, at least the number of circuits", ge=2, le=64)

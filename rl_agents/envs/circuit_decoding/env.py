@@ -141,13 +141,7 @@ class GameState:
 
 
 class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
-    """Identify hidden Boolean circuits from their outputs.
-
-    ``info`` has ``task_id``, ``success``, ``valid``, ``anchor`` (the candidates and the survivors of each circuit: all
-    that can be known so far), ``progress`` (the number of survivors decreased; None before the first turn and for a
-    malformed response), ``query``, ``references`` (the answer), and ``metrics``: ``turns``, ``survivors`` (their
-    number), ``wasted_queries``, ``circuits_right`` (a share).
-    """
+    """Identify hidden Boolean circuits from their outputs."""
 
     observation_space = observations(16384)
     registered = SPEC

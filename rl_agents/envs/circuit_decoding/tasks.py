@@ -130,11 +130,7 @@ def task_ids(split: str, options: CircuitDecodingOptions) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def find_task(task_id: str) -> Task:
-    """Return the task ``task_id``.
-
-    Raises:
-        InputError: an unknown id; the message offers the nearest.
-    """
+    """Return the task ``task_id``."""
     match = _TASK_ID.fullmatch(task_id)
     if match is None or int(match[4]) >= SIZES[match[3]]:
         near, form = numbered_ids(SizeKeys().size, "test", SIZES), "<circuits>-<candidates>/<split>/<number>"

@@ -88,12 +88,7 @@ class GameState:
 
 
 class GuessNumbersEnv(TaggedEnv[GameState, GuessNumbersOptions]):
-    """Find a secret code from ``xAyB`` feedback.
-
-    ``info`` has ``task_id``, ``success``, ``valid``, ``anchor`` (the game and its hypothesis set: all that can be known
-    so far), ``progress`` (None before the first turn and for a malformed response, which T3 ignores), ``references``
-    (the secret), and ``metrics``: ``turns``, ``inconsistent_guesses``, ``hypotheses_left``.
-    """
+    """Find a secret code from ``xAyB`` feedback."""
 
     observation_space = observations(4096)
     registered = SPEC

@@ -139,11 +139,7 @@ def all_tasks() -> dict[str, Task]:
 
 
 def find_task(task_id: str) -> Task:
-    """Return the task ``task_id``.
-
-    Raises:
-        InputError: an unknown id; the message offers the nearest.
-    """
+    """Return the task ``task_id``."""
     tasks = all_tasks()
     if task_id not in tasks:
         raise unknown_task("guess_numbers", task_id, tasks, f"<sub-group>/<first guess>/<secret>, {next(iter(tasks))}")

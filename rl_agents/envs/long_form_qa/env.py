@@ -116,18 +116,7 @@ class QAState:
 
 
 class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
-    """Search documents, then answer a question in several sentences that they support.
-
-    ``info`` has ``task_id``, ``success`` (grounded and complete), ``valid`` (every call fitted the tool, or the answer
-    could be read), ``anchor`` (the task and the set of passages read), ``progress`` (a new passage was found; None
-    before the first turn, if no call was run, and for answers), ``query``, ``references``, ``points``, ``evidence``
-    (the passages read) and ``metrics``: ``turns``, ``searches``, ``passages``, ``sentences``, ``grounded``,
-    ``complete``, ``grounded_share``, ``stated_share``, ``conciseness``. In the ``paper`` style, `reset` adds
-    ``messages`` and ``tools``.
-
-    Raises:
-        InputError: a bad option or file.
-    """
+    """Search documents, then answer a question in several sentences that they support."""
 
     observation_space = observations(1 << 18)
     registered = SPEC

@@ -153,11 +153,7 @@ class Task:
 
 
 def load_questions(name: str, columns: Mapping[str, str] | None = None) -> TableTasks:
-    """Read a table of questions once, and again if it has changed.
-
-    Raises:
-        InputError: the table or a question cannot be read; the message names the line.
-    """
+    """Read a table of questions once, and again if it has changed."""
     try:
         table = open_table(name, columns, _KEYS, "env.columns")
     except InputError as error:
@@ -188,11 +184,7 @@ def _entries(table: Table) -> Iterator[Entry]:
 
 
 def read_question(record: Any, number: int) -> tuple[Task, str]:
-    """Read one question and its split (empty if not given); ``number`` is its place.
-
-    Raises:
-        ValueError: the record is not a question.
-    """
+    """Read one question and its split (empty if not given); ``number`` is its place."""
     record = object_of(record, "a question")
     if unexpected := next((key for key in record if key not in _KEYS), None):
         raise ValueError(f"unknown key {unexpected!a}; a question has: {', '.join(_KEYS)}")
@@ -231,21 +223,13 @@ _TASK_ID = re.compile(r"almanac/(train|test)/(\d{4})", re.ASCII)
 
 
 def task_ids(split: str, options: LongFormQAOptions) -> list[str]:
-    """Return the ``train`` or ``test`` ids of the user's questions, or of the almanac.
-
-    Raises:
-        InputError: unusable files.
-    """
+    """Return the ``train`` or ``test`` ids of the user's questions, or of the almanac."""
     own = own_questions(options)
     return numbered_ids("almanac", split, SIZES) if own is None else list(own.ids(split))
 
 
 def own_questions(options: LongFormQAOptions) -> TableTasks | None:
-    """Return the questions of the user's files; None without files.
-
-    Raises:
-        InputError: only one of the files is given, one cannot be read, or the style is only for the almanac.
-    """
+    """Return the questions of the user's files; None without files."""
     if not options.documents and not options.questions:
         return None
     if not options.documents or not options.questions:
@@ -256,11 +240,7 @@ def own_questions(options: LongFormQAOptions) -> TableTasks | None:
 
 
 def find_task(task_id: str, own: TableTasks | None, style: str = "paper") -> Task:
-    """Return the task ``task_id``.
-
-    Raises:
-        InputError: an unknown id; the message offers the nearest.
-    """
+    """Return the task ``task_id``."""
     if own is not None:
         question, points, references = own.find(task_id)
         return Task(task_id, question, tuple(points), tuple(references))
@@ -274,11 +254,7 @@ def find_task(task_id: str, own: TableTasks | None, style: str = "paper") -> Tas
 
 
 def wishes_of(task_id: str) -> tuple[Wish, ...]:
-    """Return the facts that a question about the almanac asks for.
-
-    Raises:
-        InputError: an unknown id.
-    """
+    """Return the facts that a question about the almanac asks for."""
     match = _TASK_ID.fullmatch(task_id)
     if match is None or int(match[2]) >= SIZES[match[1]]:
         raise unknown_task("long_form_qa", task_id, numbered_ids("almanac", "test", SIZES), "almanac/<split>/<number>")

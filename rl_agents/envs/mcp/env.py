@@ -50,9 +50,6 @@ class Connection:
     """An environment's share of the servers of a file, which end when the last environment closes its connection.
 
     The servers start at once; await `client.opened()`.
-
-    Raises:
-        InputError: see `read_servers`; or the SDK is missing.
     """
 
     def __init__(self, options: McpOptions) -> None:
@@ -95,16 +92,7 @@ class ToolState:
 
 
 class McpEnv(ToolEnv[ToolState, McpOptions]):
-    """Call tools of MCP servers, then answer a question.
-
-    ``info`` has ``task_id``, ``success`` (exact match), ``valid`` (the answer could be read, or every call fit its
-    tool, regardless of its result), ``anchor`` (the task and the results so far), ``progress`` (a call returned a new
-    result; None before the first turn, if no call was run, and for answers), ``references`` and ``metrics``:
-    ``turns``, ``calls``, ``failed_calls``, ``em`` and ``f1``. After `reset` it also has ``messages`` and ``tools``.
-
-    Raises:
-        InputError: a bad option or file.
-    """
+    """Call tools of MCP servers, then answer a question."""
 
     observation_space = observations(1 << 21)
     registered = SPEC
@@ -130,9 +118,6 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
 
         Returns:
             A coroutine that returns observation and info.
-
-        Raises:
-            InputError: unknown task id, or servers that cannot be used.
         """
         return self._opened(from_kept(self._tasks.find(self._draw_task(seed, options))))
 
@@ -210,11 +195,7 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
 
 
 def choose_tools(tools: tuple[McpTool, ...], names: list[str]) -> tuple[McpTool, ...]:
-    """Return the tools with these names, or all.
-
-    Raises:
-        InputError: a name that no server has.
-    """
+    """Return the tools with these names, or all."""
     by_name = {tool.tool.name: tool for tool in tools}
     for name in names:
         if name not in by_name:

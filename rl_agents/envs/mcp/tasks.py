@@ -28,9 +28,6 @@ def load_tasks(options: McpOptions) -> TableTasks:
     """Read the files of tasks, once per process, and again after changes.
 
     Without ``test_tasks`` a tenth of ``tasks`` is for tests, by sha256 of the ids. A single task is in both sets.
-
-    Raises:
-        InputError: no file, or an invalid record; the message names its place.
     """
     if not options.tasks:
         raise InputError("environment mcp needs env.tasks=FILE, a table of questions with answers")

@@ -139,11 +139,7 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
     """Ask which of two movies a user prefers, then recommend an unseen one.
 
     An ``<answer>`` with a vector ends the questions early, as in figure 10, and the last turn begins. Any other answer
-    is the final recommendation. ``info`` has ``task_id``, ``success``, ``valid``, ``anchor`` (the session, all replies,
-    and whether the last turn has begun), ``progress`` (None before the first estimate, for malformed responses and for
-    recommendations), ``query`` (the question), ``references`` (the best unseen movie), and ``metrics``: ``turns``,
-    ``questions``, ``repeated_questions``, ``similarity`` (cosine of the last estimate and the weights; 0 without one)
-    and ``satisfaction`` (of the recommendation, as a share of the best movie's).
+    is the final recommendation.
     """
 
     observation_space = observations(32768)

@@ -76,11 +76,7 @@ class Task:
 
 @lru_cache(maxsize=4096)
 def find_task(task_id: str) -> Task:
-    """Return the session ``task_id``.
-
-    Raises:
-        InputError: an unknown id; the message offers the nearest.
-    """
+    """Return the session ``task_id``."""
     name, _, number = task_id.partition("/")
     found = _NUMBER.fullmatch(number)
     size = next((size for size in SIZES.values() if size.name == name), None)

@@ -138,15 +138,7 @@ class EpisodeState:
 
 
 class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
-    """Answer a question whose facts are in several passages, which must be searched for.
-
-    ``info`` has ``task_id``, ``success`` (exact match), ``valid`` (the response could be read, and every call fits the
-    tool), ``anchor`` (task and found passages), ``progress`` (a supporting passage was found for the first time;
-    for the answer, all were found; None if supporting passages are unknown or no call was run), ``query``
-    (the searches of the turn), ``references`` (accepted answers), and ``metrics``: ``turns``, ``em``, ``f1``,
-    ``answered``, ``searches``, ``repeated_searches``, ``passages_seen``, ``invalid_actions``, and ``support_found``
-    (share of the supporting passages, if they are known).
-    """
+    """Answer a question whose facts are in several passages, which must be searched for."""
 
     observation_space = observations(1 << 20)
     registered = SPEC

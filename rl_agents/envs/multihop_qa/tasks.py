@@ -50,11 +50,7 @@ class Task:
 
 
 def find_source(options: MultihopQAOptions) -> Source:
-    """Return the source in the keys ``env.questions``, ``env.test_questions`` and ``env.passages``.
-
-    Raises:
-        InputError: a missing or wrong table.
-    """
+    """Return the source in the keys ``env.questions``, ``env.test_questions`` and ``env.passages``."""
     if options.questions in SIZES:
         return Worlds(options.questions)
     names = (options.questions, options.test_questions, options.passages)
@@ -121,9 +117,6 @@ class TableQuestions:
         test: None takes a tenth of ``train``, by sha256 of the ids. If it equals ``train``, both sets have all tasks.
         corpus: table of passages; empty takes the passages of the questions.
         max_bad_share: see `read_questions`.
-
-    Raises:
-        InputError: a wrong record, a repeated id, or no passages.
     """
 
     def __init__(self, train: Table, test: Table | None, corpus: str, max_bad_share: float = 0.0) -> None:

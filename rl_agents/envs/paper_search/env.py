@@ -111,12 +111,7 @@ def _papers(count: int) -> str:
 
 
 class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
-    """Collect the papers that meet a request.
-
-    ``info`` has ``task_id``, ``success``, ``valid``, ``anchor`` (the task with all searches and expansions in any
-    order, which determine the pool), ``query`` (the calls of the turn) and ``metrics``: ``turns``, ``searches``,
-    ``expansions``, ``refused_calls``, ``malformed``, ``pool``, ``f1``, ``recall``, ``precision``.
-    """
+    """Collect the papers that meet a request."""
 
     observation_space = observations(1 << 18)
     registered = SPEC

@@ -89,11 +89,7 @@ class Library:
 
     @classmethod
     def in_memory(cls, papers: Sequence[Paper], retrieval: RetrieverKeys) -> Library:
-        """Build a library in memory.
-
-        Raises:
-            InputError: two papers have the same id, or the retrieval model cannot be loaded.
-        """
+        """Build a library in memory."""
         store = PassageStore.build(paper.passage for paper in papers)
         links = citation_links(papers, {paper.paper_id: paper.paper_id for paper in papers})
         return cls(store, links.__getitem__, retrieval.over(store), {p.paper_id: p.facets for p in papers})
@@ -135,19 +131,12 @@ def read_papers(path: Path) -> Iterator[tuple[tuple[Paper, str], float]]:
     """Yield the papers of a file in order, each with another id that references may use (or an empty text).
 
     The number is the share of the file read so far.
-
-    Raises:
-        InputError: the file or a record cannot be read; the message names file, line and reason.
     """
     return _read(path, lambda record, number: _paper(record))
 
 
 def read_queries(path: Path, split: str) -> dict[str, Task]:
-    """Return the queries of a file by ``<split>/<id>``. The id of a query without one is its place, from 1.
-
-    Raises:
-        InputError: see `read_papers`; two queries have the same id, or there is none.
-    """
+    """Return the queries of a file by ``<split>/<id>``. The id of a query without one is its place, from 1."""
     found: dict[str, Task] = {}
     for (name, query, relevant), _ in _read(path, _query):
         task_id = f"{split}/{name}"

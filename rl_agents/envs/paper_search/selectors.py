@@ -149,11 +149,7 @@ Selector = RuleSelector | ServerSelector
 
 
 def make_selector(options: PaperSearchOptions) -> Selector:
-    """Build the selector of the environment's options. Environments with equal options share it.
-
-    Raises:
-        InputError: no URL or no model; see `ModelServer.connect`.
-    """
+    """Build the selector of the environment's options. Environments with equal options share it."""
     if options.selector == "rule":
         return RuleSelector()
     for name in ("selector_url", "selector_model"):

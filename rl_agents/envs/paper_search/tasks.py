@@ -114,11 +114,7 @@ FORMAT = 2
 
 
 class FolderPapers:
-    """The papers and queries of a folder; a task id is ``<split>/<query id>``.
-
-    Raises:
-        InputError: a file is missing or wrong, or no annotated paper is among the papers.
-    """
+    """The papers and queries of a folder; a task id is ``<split>/<query id>``."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / PAPERS
@@ -171,11 +167,7 @@ Papers = FolderPapers | GeneratedPapers | SmallPapers
 
 
 def find_papers(options: PaperSearchOptions) -> Papers:
-    """Return the source in the key ``env.papers``. The files of a folder are read again if they have changed.
-
-    Raises:
-        InputError: no such folder, or a missing or wrong file.
-    """
+    """Return the source in the key ``env.papers``. The files of a folder are read again if they have changed."""
     name = options.papers
     if name in ("generated", "small"):
         return _generated() if name == "generated" else _small()

@@ -22,12 +22,7 @@ from rl_agents.traces.turns import Turn
 
 
 class PivotEnv(gymnasium.Env[str, str]):
-    """One turn from a state of an expert trace.
-
-    ``info`` of `reset` has ``messages`` and ``tools``, with which the dialogue begins. After the turn it has
-    ``success`` (score 1), ``valid`` (the response could be read), ``references`` (the expert's action) and ``metrics``:
-    ``score``, ``exact`` (equal to the demonstration) and ``judge_failed``.
-    """
+    """One turn from a state of an expert trace."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
     observation_space = observations(1 << 20)
@@ -39,11 +34,7 @@ class PivotEnv(gymnasium.Env[str, str]):
         self._turn: Turn | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin at the turn ``options["task_id"]``, or at a train turn drawn with ``seed``.
-
-        Raises:
-            InputError: an unknown turn.
-        """
+        """Begin at the turn ``options["task_id"]``, or at a train turn drawn with ``seed``."""
         super().reset(seed=seed)
         task_id = (options or {}).get("task_id")
         if task_id is None:
@@ -65,9 +56,6 @@ class PivotEnv(gymnasium.Env[str, str]):
 
         Returns:
             The turn's result, or a coroutine that returns it if a served judge has to be asked.
-
-        Raises:
-            RuntimeError: before `reset`, or after the turn.
         """
         turn, self._turn = self._turn, None
         if turn is None:

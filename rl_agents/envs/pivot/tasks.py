@@ -35,11 +35,7 @@ def task_ids(split: str, options: PivotOptions) -> list[str]:
 
 
 def load_pivots(options: PivotOptions) -> PivotSet:
-    """Load turns and check that the verifier accepts the experts' actions, once per process and file.
-
-    Raises:
-        InputError: the file cannot be read or has no turns, or the verifier rejects a demonstration.
-    """
+    """Load turns and check that the verifier accepts the experts' actions, once per process and file."""
     pivots = options.pivots
     stamp = Path(pivots).stat().st_mtime_ns if pivots and Path(pivots).is_file() else 0
     return _loaded(stamp, options)

@@ -122,14 +122,7 @@ class GameState:
 
 
 class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions]):
-    """Infer a hidden preference vector from pairwise questions.
-
-    ``info`` has ``task_id``, ``success``, ``valid``, ``anchor`` (the movies and all replies: all that can be known so
-    far), ``progress`` (the estimate is closer to the hidden vector; None before the first turn and for a malformed
-    response), ``query`` (the question without the estimate), ``references`` (the hidden vector), and ``metrics``:
-    ``turns``, ``similarity`` (of the last estimate or the answer), ``questions`` (different ones),
-    ``repeated_questions``.
-    """
+    """Infer a hidden preference vector from pairwise questions."""
 
     observation_space = observations(32768)
     registered = SPEC

@@ -44,11 +44,7 @@ _TASK_ID = re.compile(r"(\d{1,2})-(\d{1,2})-(\d{1,3})-([a-z-]{1,16})/(?:(train|t
 
 @dataclass(frozen=True)
 class Setting(SizeKeys):
-    """Size of a task.
-
-    Raises:
-        InputError: there are fewer different balanced movies.
-    """
+    """Size of a task."""
 
     def __post_init__(self) -> None:
         if self.sampling == "balanced" and self.movies > self._balanced_movies():
@@ -108,11 +104,7 @@ def task_ids(split: str, options: PreferenceEstimationOptions) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def find_task(task_id: str) -> Task:
-    """Return the task ``task_id``.
-
-    Raises:
-        InputError: an unknown id; the message offers the nearest.
-    """
+    """Return the task ``task_id``."""
     match = _TASK_ID.fullmatch(task_id)
     if match is None or match[4] not in SAMPLINGS or (match[5] and int(match[6]) >= SIZES[match[5]]):
         form = "<attributes>-<movies>-<levels>-<sampling>/<split>/<number>"

@@ -32,11 +32,7 @@ Belief = tuple[tuple[str, ...], ...]
 
 
 def theme_of(puzzle: Puzzle) -> Theme:
-    """Return the theme of a generated puzzle.
-
-    Raises:
-        InputError: the puzzle was not generated.
-    """
+    """Return the theme of a generated puzzle."""
     if not puzzle.slots:
         raise InputError(f"puzzle {puzzle.puzzle_id} has no theme: the scripted player only knows generated puzzles")
     return tasks.themes()[puzzle.given[0]]

@@ -184,16 +184,7 @@ class PuzzleState:
 
 
 class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
-    """Ask yes-or-no questions, then tell the story behind a strange scene.
-
-    ``info`` has ``task_id``, ``success``, ``valid``, ``anchor`` (the puzzle and all replies, in any order),
-    ``progress`` (None before the first turn, for malformed responses and for answers), ``query`` (the question),
-    ``references`` (the story), and ``metrics``: ``turns``, ``questions``, ``unknown_replies``, ``repeated_questions``,
-    ``f1_word`` and ``f1_char``.
-
-    Raises:
-        InputError: a bad option.
-    """
+    """Ask yes-or-no questions, then tell the story behind a strange scene."""
 
     observation_space = observations(32768)
     registered = SPEC

@@ -187,9 +187,6 @@ def puzzle_from(theme: Theme, given: int, values: Sequence[str], puzzle_id: str)
 
     Args:
         given: index of the visible detail.
-
-    Raises:
-        KeyError: a slot does not have the value.
     """
     chosen = list(zip(theme.slots, values, strict=False))
     facts = [Fact((theme.cues(other),), other == value) for slot, value in chosen for other in theme.slots[slot]]
@@ -209,11 +206,7 @@ MAX_NODES = 1000
 
 
 def read_split(folder: str, split: str) -> Mapping[str, Puzzle]:
-    """Return the puzzles of one split by id, such as ``train/0007`` (the record's place in the file).
-
-    Raises:
-        InputError: no such folder, an unusable file or record, or an empty file.
-    """
+    """Return the puzzles of one split by id, such as ``train/0007`` (the record's place in the file)."""
     try:
         table = open_table(f"{folder}/{split}")
     except InputError as error:
@@ -245,11 +238,7 @@ def _puzzle(puzzle_id: str, record: Any) -> Puzzle:
 
 
 def key_questions(tree: Any) -> tuple[str, ...]:
-    """Return the key questions of a story tree, each node before its children.
-
-    Raises:
-        InputError: it is not a tree of objects with lists of ``children``, or has more than `MAX_NODES` nodes.
-    """
+    """Return the key questions of a story tree, each node before its children."""
     found: list[str] = []
     waiting, nodes = [tree], 0
     while waiting:
@@ -269,11 +258,7 @@ SMALL_THEMES, SMALL_SLOTS = 4, 3
 
 
 def task_ids(split: str, options: SituationPuzzlesOptions) -> list[str]:
-    """Return the ``train`` or ``test`` ids of a puzzle set or of a folder.
-
-    Raises:
-        InputError: an unreadable folder, or bad records in it.
-    """
+    """Return the ``train`` or ``test`` ids of a puzzle set or of a folder."""
     return list(read_split(options.data, split)) if options.data else set_ids(options.puzzles, split)
 
 
@@ -286,11 +271,7 @@ def set_ids(puzzles: str, split: str) -> list[str]:
 
 
 def find_puzzle(task_id: str, data: str = "") -> Puzzle:
-    """Return the puzzle ``task_id`` of the folder ``data`` if there is one, else one of ours.
-
-    Raises:
-        InputError: an unknown id; the message offers the nearest.
-    """
+    """Return the puzzle ``task_id`` of the folder ``data`` if there is one, else one of ours."""
     if data:
         split = task_id.partition("/")[0]
         known = read_split(data, split if split in SPLITS else SPLITS[0])

@@ -62,11 +62,7 @@ class Catalogue:
 
 
 def find_catalogue(name: str) -> Catalogue:
-    """Return the catalog that the key ``env.catalogue`` names.
-
-    Raises:
-        InputError: no such file, or a folder without product files.
-    """
+    """Return the catalog that the key ``env.catalogue`` names."""
     if name == "small":
         return Catalogue(name, small_entries, f"small/{GENERATOR}")
     if name == "generated":
@@ -82,11 +78,7 @@ def find_catalogue(name: str) -> Catalogue:
 
 
 def official_files(path: Path) -> tuple[Path, Path, Path | None]:
-    """Find products, attributes and human instructions in a folder, or next to a product file.
-
-    Raises:
-        InputError: a required file is missing; the message names it.
-    """
+    """Find products, attributes and human instructions in a folder, or next to a product file."""
     folder = path if path.is_dir() else path.parent
     items = path if path.is_file() else _first(folder, "items_shuffle*.json")
     same = folder / f"items_ins_v2{items.stem.removeprefix('items_shuffle')}.json"
@@ -96,11 +88,7 @@ def official_files(path: Path) -> tuple[Path, Path, Path | None]:
 
 
 def official_entries(items: Path, attributes: Path, human: Path | None) -> Entries:
-    """Yield the products in the order of the file, with their instructions.
-
-    Raises:
-        InputError: a record that cannot be read; the message has file, place and reason.
-    """
+    """Yield the products in the order of the file, with their instructions."""
     size = max(items.stat().st_size, 1)
     with _Lookup() as lookup:
         lookup.add("attributes", attributes)

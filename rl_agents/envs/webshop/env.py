@@ -33,13 +33,7 @@ class EpisodeState:
 
 
 class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
-    """Find and buy the product that an instruction describes.
-
-    ``info`` has ``task_id``, ``success`` (score exactly 1), ``valid`` (the action had an effect),
-    ``admissible_actions``, ``anchor`` (goal, page and chosen options), ``query`` (of a search), and ``metrics``:
-    ``turns``, ``score``, ``score_type``, ``score_attributes``, ``score_options``, ``score_price`` (0 before a
-    purchase), ``bought``, ``searches``, ``invalid_actions``.
-    """
+    """Find and buy the product that an instruction describes."""
 
     observation_space = observations(65536)
     registered = SPEC
@@ -54,11 +48,7 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         return prompts.first_observation(turn, self.options.prompt), EpisodeState(task_id, turn)
 
     def step(self, action: str) -> StepResult:
-        """Run one turn with the agent's whole response.
-
-        Raises:
-            RuntimeError: before `reset`, or after the episode has ended.
-        """
+        """Run one turn with the agent's whole response."""
         state = self.state
         read = prompts.read_command(action, state.turn.page, self.options.prompt)
         if read.problem:

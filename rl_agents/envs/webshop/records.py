@@ -114,9 +114,6 @@ def product_from_record(record: Mapping[str, Any], attributes: Sequence[str]) ->
 
     Returns:
         None for records that WebShop excludes: an asin that is ``nan`` or longer than ten characters.
-
-    Raises:
-        KeyError, TypeError, ValueError: not a product record.
     """
     asin = _text(record["asin"])
     if asin == "nan" or not 0 < len(asin) <= MAX_ASIN:
@@ -233,11 +230,7 @@ def _options(axes: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def _text(value: Any) -> str:
-    """Return ``value`` if it is text that can be encoded; lone surrogates become question marks.
-
-    Raises:
-        InputError: another type.
-    """
+    """Return ``value`` if it is text that can be encoded; lone surrogates become question marks."""
     if not isinstance(value, str):
         raise InputError(f"{type(value).__name__} where text is expected")
     return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")

@@ -43,11 +43,7 @@ class Hit:
 
 
 class Store:
-    """An opened store; safe to use from several threads.
-
-    Raises:
-        InputError: the file is missing, or not a store of this version.
-    """
+    """An opened store; safe to use from several threads."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -69,11 +65,7 @@ class Store:
         return int(self._meta(f"goals_{kind}"))
 
     def goal(self, kind: str, number: int) -> Goal:
-        """Return goal ``number`` of the shuffled order.
-
-        Raises:
-            IndexError: there are fewer goals.
-        """
+        """Return goal ``number`` of the shuffled order."""
         count = self.goal_count(kind)
         if not 0 <= number < count:
             raise IndexError(f"goal {number} of {count}")

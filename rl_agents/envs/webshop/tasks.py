@@ -37,11 +37,7 @@ def task_id(kind: str, number: int) -> str:
 
 
 def split_ids(store: Store, split: str, kind: str, generated: bool) -> list[str]:
-    """Return the ids of a split of the goals of a kind, ``human`` or ``synthetic``.
-
-    Raises:
-        InputError: a store without goals of the kind.
-    """
+    """Return the ids of a split of the goals of a kind, ``human`` or ``synthetic``."""
     count = store.goal_count(kind)
     if not count:
         other = next((name for name in GOAL_KINDS if store.goal_count(name)), "")
@@ -54,11 +50,7 @@ def split_ids(store: Store, split: str, kind: str, generated: bool) -> list[str]
 
 
 def find_goal(store: Store, name: str) -> Goal:
-    """Return the goal of a task id.
-
-    Raises:
-        InputError: it is not one, or its number is too high for the store.
-    """
+    """Return the goal of a task id."""
     match = _TASK_ID.fullmatch(name)
     if match is None:
         raise InputError(f"unknown webshop task '{name[:80]}': a task id reads human/00012")
@@ -100,11 +92,7 @@ def reply(store: Store, goal: Goal, move: Move) -> ShopReply:
 
 @lru_cache(maxsize=8)
 def local_store(catalogue: str) -> Store:
-    """Return the store of a catalog, which all sessions of the process share.
-
-    Raises:
-        InputError: the catalog cannot be found or read.
-    """
+    """Return the store of a catalog, which all sessions of the process share."""
     return Store(find_catalogue(catalogue).ensure_store())
 
 
