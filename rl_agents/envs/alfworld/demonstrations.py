@@ -1,15 +1,9 @@
 """The mediocre player of alfworld, and the warm-start models that imitate it.
 
-The player is the `Expert` with bad habits, so that reinforcement learning can improve it.
-
-The small warm-start model reads the compact style, where a turn is about ten words, in a growing dialogue
-(``context=append``). Each thing of the house is one word, whose embedding is composed of its type and its number: the
-model learns about all mugs together.
-
-The others read the papers' own prompts and think before they act. Their tokenizer is a byte-level BPE trained on
-prompts and responses of scripted episodes. Their network is a Qwen3 of about 2 M parameters. They imitate the mediocre
-player's episodes in the paper's form: ``<think>I look for a mug.</think> <action>go to cabinet 1</action>``. They read
-the last steps only (``context=window(n)``), as the papers' models do.
+The small one reads the compact style in a growing dialogue (``context=append``), about ten words a turn. Each thing of
+the house is one word, whose embedding is composed of its type and its number. The others read the last steps of the
+papers' own prompts (``context=window(n)``) and think before they act: a Qwen3 of about 2 M parameters with a byte-level
+BPE trained on scripted episodes.
 """
 
 from __future__ import annotations

@@ -1,18 +1,8 @@
-"""ALFWorld as a `gymnasium.Env` over text.
+"""ALFWorld (section 2; StepPO, appendix B.2: 20 turns; 3SPO, appendix C.2: 50 turns).
 
-An episode ends when the task is done (reward ``reward_scale``, success) or after ``max_turns`` turns (reward 0). Every
-response costs a turn. A command that is not admissible, or a response without a readable command, changes nothing and
-gets the reply ``Nothing happens.``
-
-Source: ALFWorld, section 2; StepPO, appendix B.2 (20 turns); 3SPO, appendix C.2 (50 turns).
-
-The state key (``info["anchor"]``, ``env.anchor``) uses only texts that the agent has read:
-
-- ``observation``: the game's text itself (GiGPO, 3SPO). It lacks the agent's place and what it holds.
-- ``situation``: the text and the admissible commands, which imply the place, open doors and the held object.
-- ``role``: the meaning of the text for the task, in a few words. Numbers and unrelated things are excluded. The object,
-  the target and the appliance of the task are called so. States of different houses that are equally far from success
-  share a key, so that tasks share what is learned. This key is new, not from a paper.
+The state keys (``info["anchor"]``, ``env.anchor``) use only texts that the agent has read. ``role`` is new, not from a
+paper: numbers and unrelated things are excluded, and object, target and appliance of the task are called so. States of
+different houses that are equally far from success share a key, so that tasks share what is learned.
 """
 
 from __future__ import annotations

@@ -1,19 +1,14 @@
 """The native ALFWorld engine: runs a game in microseconds, without a planner.
 
-All episodes of a game share a `NativeGame`, which never changes. A `State` is a small immutable value, so a snapshot is
-a reference. Actions, commands and texts come from the game file. Observations, admissible commands and ``won`` equal
-those of the real TextWorld engine behind ALFWorld's name demangler (``tests/envs/alfworld/differential.py`` compares
-them).
-
-The two differ in these cases, none of which occurs with ALFWorld's own domain and grammar:
+All episodes of a game share a `NativeGame`, which never changes. A `State` is a small immutable value. Observations,
+admissible commands and ``won`` equal those of the real TextWorld engine behind ALFWorld's name demangler
+(``tests/envs/alfworld/differential.py``), except in cases that do not occur with ALFWorld's own domain and grammar:
 
 - A goal that no sequence of actions can reach: TextWorld fails to load such a game, this engine runs it.
 - An effect under a condition: TextWorld's texts assume it even if the condition was false. Here texts show the facts.
 - ``not_p`` in a query: TextWorld has it once an effect made ``p`` false, except if ``p`` could never have been true.
-  Here there is no exception.
 - Several actions with the same command: TextWorld takes the first of its planner, this engine the first of the domain.
-- An action whose effects can never change anything because of conditions on them: TextWorld excludes it. Both engines
-  exclude an action whose effects its precondition already states, such as going to where the agent is.
+- An action whose effects can never change anything because of conditions on them: TextWorld excludes it.
 """
 
 from __future__ import annotations

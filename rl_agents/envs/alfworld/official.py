@@ -2,16 +2,12 @@
 
     <data>/json_2.1.1/{train,valid_seen,valid_unseen}/<task>/<trial>/{traj_data.json,game.tw-pddl,initial_state.pddl}
 
-A task id is the path of the trial under ``json_2.1.1``:
-``valid_seen/pick_and_place_simple-Mug-None-Desk-308/trial_T2``. Games are listed in the order of their ids, never in
-that of the directory. As in ALFWorld, tasks with movable receptacles or slices, trials without a game file (many are
-missing in the download) and unsolvable games are excluded and counted. A file that cannot be read is an error.
+A task id is the path of the trial under ``json_2.1.1``. As in ALFWorld, tasks with movable receptacles or slices,
+trials without a game file (many are missing in the download) and unsolvable games are excluded and counted. A game file
+is JSON with ``pddl_domain``, ``grammar``, ``pddl_problem`` (text, required) and ``solvable`` (true, false or null: not
+tested).
 
-A game file (``game.tw-pddl``) is JSON with ``pddl_domain``, ``grammar``, ``pddl_problem`` (text, required) and
-``solvable`` (true, false or null: not tested). Other keys are ignored.
-
-Source: ALFWorld (arXiv 2010.03768), section 2, its loader's rules for exclusion, and the PDDL games that it writes for
-the TextWorld engine.
+Source: ALFWorld (arXiv 2010.03768), section 2, and its loader's rules for exclusion.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """PDDL (the ADL part of PDDL 2.2 that ALFWorld uses): data classes, a reader, and disjunctive normal form.
 
-Supported: typing, constants, negation, conjunction, disjunction, implication, quantifiers, equality, conditional and
-universal effects. Costs (``increase``, ``:functions``, ``:metric``) are skipped, because they change no state. Derived
-predicates, durations and preferences are refused. Names are lower-cased, as planners do.
+Costs (``increase``, ``:functions``, ``:metric``) are skipped, because they change no state. Derived predicates,
+durations and preferences are refused. Names are lower-cased, as planners do.
+
+Disjunctive normal form: a formula holds if one of its cases does. A case is a conjunction: facts that must hold for
+some values of its own variables, and tests on those values. A universal quantifier becomes a test that no
+counterexample exists.
 
 Source of the language: Edelkamp and Hoffmann, "PDDL2.2: The Language for the Classical Part of the 4th International
 Planning Competition" (2004).
-
-Disjunctive normal form: every formula becomes a list of cases, and holds if one of them does. A case is a conjunction:
-facts that must hold for some values of its own variables, and tests on those values. A universal quantifier becomes a
-test that no counterexample exists.
 """
 
 from __future__ import annotations

@@ -1,25 +1,16 @@
 """The agent's prompts, in three styles, and how a response becomes a command.
 
-- ``3spo``: the prompt of 3SPO, appendix C.3, word for word; the command is inside ``<action>``. Without history the two
-  sentences about it are excluded. The paper does not print ``{action_history}``; here it has one line for each
-  observation and one for each action.
-- ``steppo``: the prompt of StepPO, appendix C, word for word with its tool definition; the command is an argument of a
-  tool call. The printed prompt has no place for the task, so that every observation ends with the task's sentence.
-- ``compact``: for the warm-start model, in words of one token each.
-
-The papers rebuild the prompt at every step from the last observations (``context=window(n)``; StepPO lists actions
-only). With ``context=append`` the first turn is that prompt without history, and later turns have its parts that
-change. The papers' prompts list the admissible commands, without ``help``.
-
-In the compact style ``mug 1`` is the word ``mug-1``. A text keeps the names of things and the few words that tell the
-result:
+- ``3spo``: 3SPO, appendix C.3, word for word; without history its two sentences are excluded. The paper does not print
+  ``{action_history}``; here it has one line for each observation and one for each action.
+- ``steppo``: StepPO, appendix C, word for word with its tool definition. The printed prompt has no place for the task,
+  so that every observation ends with the task's sentence.
+- ``compact``: for the warm-start model, in words of one token each. A text keeps the names of things and the few words
+  that tell the result; a command is its verb and its first thing, because the agent is where the second thing is:
 
     You arrive at fridge 1. The fridge 1 is closed.        fridge-1 closed
-    On the desk 1, you see a cd 1, and a pen 2.            desk-1 cd-1 pen-2
     You pick up the mug 1 from the desk 1.                 pick mug-1 desk-1
 
-A command is its verb and its first thing, ``take mug-1`` for ``take mug 1 from desk 1``, because the agent is at the
-place that the second thing names.
+With ``context=append`` the first turn is the prompt without history, and later turns have its parts that change.
 """
 
 from __future__ import annotations

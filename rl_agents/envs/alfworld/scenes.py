@@ -1,8 +1,7 @@
 """Rooms of generated games: their receptacles, the objects that each may hold, and the layouts drawn from that.
 
-A layout (``kitchen-3`` of a size) is drawn from its name alone, so that it is the same everywhere. Layouts 1 to 12 are
-for training, 13 to 16 are never trained on. ``scenes.json`` has the rooms' contents. The names of types are ALFRED's,
-so that prompts and models fit both. The rooms are new.
+A layout (``kitchen-3`` of a size) is drawn from its name alone. Layouts 1 to 12 are for training, 13 to 16 are never
+trained on. The names of types are ALFRED's, so that prompts and models fit both. The rooms (``scenes.json``) are new.
 """
 
 from __future__ import annotations

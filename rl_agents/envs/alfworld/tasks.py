@@ -1,13 +1,9 @@
 """The task sets of alfworld, and the game of a task: generated games, or the official games of a folder.
 
-Without ``data`` a task is a generated game such as ``small/heat/kitchen-3/17`` (see `generator`); with it,
-a trial of the download such as ``valid_seen/pick_and_place_simple-Mug-None-Desk-308/trial_T2`` (see `official`).
-
-The frozen task sets of generated games have, per size, 1200 training tasks, 140 of seen and 134 of unseen layouts. The
-test sets have the sizes of ALFWorld's valid_seen and valid_unseen. All families are equally frequent and take turns, so
-that the first tasks of a set are a balanced sample. ``test_seen`` has the layouts of ``train`` with other placements
-and goals, ``test_unseen`` layouts that ``train`` lacks. No game occurs twice, under any id. ``panel_small.json`` and
-``panel_full.json`` also hold the first 12 digits of each game's sha256, so that two machines can compare their panels.
+The test sets of generated games have the sizes of ALFWorld's valid_seen and valid_unseen. All families are equally
+frequent and take turns, so that the first tasks of a set are a balanced sample. ``test_seen`` has the layouts of
+``train`` with other placements and goals, ``test_unseen`` layouts that ``train`` lacks. No game occurs twice, under any
+id. The panel files also hold the first 12 digits of each game's sha256.
 """
 
 from __future__ import annotations

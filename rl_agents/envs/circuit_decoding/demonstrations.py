@@ -1,8 +1,7 @@
-"""The warm-start model of CircuitDecoding.
+"""The warm-start model of CircuitDecoding, and the player that it imitates.
 
-The player that it imitates is deliberately mediocre, so that reinforcement learning can improve it. It studies one
-circuit after another and lists the surviving candidates in ``<think>``, but it asks useless questions and decides too
-early. Each circuit and each input is one token, so a turn only shortens the last list.
+The player studies one circuit after another and lists the surviving candidates in ``<think>``. Each circuit and each
+input is one token, so a turn only shortens the last list.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""CircuitDecoding as a `gymnasium.Env` over text (T3, appendix C.1 and C.3).
+"""CircuitDecoding (T3, appendix C.1 and C.3; the released code allows 14 turns).
 
-An episode has at most ten turns (the released code allows 14). The answer earns 1 if it is an exact match, else 0; an
-episode without an answer earns 0. The ``paper`` prompt is T3's figure 6 word for word. ``compact`` has the same content
-in a few words for warm-start models: a circuit is one word, its truth table, and this word replaces the index of a
-candidate.
+The ``paper`` prompt is T3's figure 6 word for word. In ``compact``, a circuit is one word, its truth table, which also
+replaces the index of a candidate.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""The tasks of CircuitDecoding: 1000 train and 300 test tasks for every setting.
+"""The tasks of CircuitDecoding, such as ``2-10/test/0007``: circuits, candidates, split, number.
 
-A setting is the number of hidden circuits and the number of candidates. T3 trains on 2 and 10, and tests out of
-distribution on up to 4 circuits and up to 30 candidates. A task id is ``<circuits>-<candidates>/<split>/<number>``, for
-example ``2-10/test/0007``. The task is a pure function of its id (sha256), and ``panel.json`` has the hash of all tasks
-of every setting in the paper.
-
-A circuit has three binary inputs x0, x1, x2 and one output. As in the puzzles that T3 adapts, AND and OR gates join two
-signals into one until one is left, and a NOT gate may precede any gate's input. Every input is used exactly once, so no
-circuit is constant. There are 192 such circuits, which compute 64 different functions.
+A task is a pure function of its id (sha256), and ``panel.json`` has the hash of all tasks of every setting in the
+paper. A circuit has three binary inputs. As in the puzzles that T3 adapts, AND and OR gates join two signals into one
+until one is left, and a NOT gate may precede any gate's input. Every input is used exactly once, so no circuit is
+constant. There are 192 such circuits, which compute 64 different functions.
 
 Sources: T3, appendix C.1, tables 2 and 5 (rules, sizes and settings; its tasks are not published), after the Multi-Turn
 Puzzles of Badola et al. (arXiv 2508.10142).

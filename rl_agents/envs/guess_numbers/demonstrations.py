@@ -1,8 +1,7 @@
 """The scripted player of GuessNumbers, and the warm-start model of 0.1 M parameters that imitates it.
 
-The player is deliberately mediocre, so that reinforcement learning can improve it. It lists the remaining candidates in
-``<think>``, but it wastes turns on repeated guesses and answers too early. Each number and each feedback is one token,
-and at most nine candidates remain after the first feedback, so a turn only shortens the last list.
+The player lists the remaining candidates in ``<think>``. Each number and each feedback is one token, and at most nine
+candidates remain after the first feedback, so a turn only shortens the last list.
 """
 
 from __future__ import annotations

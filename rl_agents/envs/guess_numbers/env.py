@@ -1,8 +1,6 @@
-"""GuessNumbers as a `gymnasium.Env` over text (T3, appendix C.1 and C.3).
+"""GuessNumbers (T3, appendix C.1 and C.3).
 
-An episode has at most ten turns, without the first guess, which the task fixes. The answer earns 1 if it is the secret,
-else 0; an episode without an answer earns 0. The ``paper`` prompt is T3's figure 8 word for word. ``compact`` has the
-same content in a few words for warm-start models: numbers and feedback are one word each.
+The ``paper`` prompt is T3's figure 8 word for word. In ``compact``, numbers and feedback are one word each.
 """
 
 from __future__ import annotations

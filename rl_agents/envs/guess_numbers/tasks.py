@@ -1,11 +1,6 @@
-"""The tasks of GuessNumbers: all 1908 tasks of the nine sub-groups, split into 1526 train and 382 test.
+"""The tasks of GuessNumbers: a code length, a number of symbols, a first guess and a secret; ``3-4-0-3/123/231``.
 
-A task is a code length, a number of symbols, a first guess and a secret. Its id is
-``<sub-group>/<first guess>/<secret>``, for example ``3-4-0-3/123/231``. The split is frozen in ``panel.json``: the
-first 382 of `shuffled_ids` with its seed are the test tasks.
-
-The secret is an ``a``-digit code of distinct digits from 1 to ``b``. The feedback to a guess is ``xAyB``: ``x`` digits
-are in the right position, and ``y`` digits are in the secret at another position.
+The split is frozen in ``panel.json``: the first 382 of `shuffled_ids` with its seed are the test tasks.
 
 Source: T3, appendix C.1 and table 5 (rules and sizes; the paper's split is not published).
 """

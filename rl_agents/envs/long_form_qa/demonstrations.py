@@ -1,10 +1,7 @@
-"""The warm-start model of long_form_qa.
+"""The warm-start model of long_form_qa, which reads the almanac in the compact style and writes calls as a few words.
 
-It reads the almanac in the compact style (three words per fact, one passage per search) and writes calls of the search
-tool as a few words that together are JSON.
-
-The player that it imitates searches for every part of a question and states what it read. Sometimes it breaks off a
-call, searches for a wrong aspect, guesses a fact, or omits a part. So every stage of a reward fails sometimes.
+The player that it imitates searches for every part of a question and states what it read; each of its errors fails
+another stage of a reward.
 """
 
 from __future__ import annotations

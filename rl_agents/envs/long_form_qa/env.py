@@ -1,12 +1,7 @@
-"""Long-form question answering as a `gymnasium.Env` over text (PRS, long form).
+"""Long-form question answering (PRS, long form).
 
-An episode has at most six turns: searches in the documents, up to four per turn, and an answer of several sentences.
-A judge decides if the documents that the agent has read support every sentence, and if the answer states all points of
-the reference. The answer earns the reward; without an answer it is 0.
-
-The ``paper`` prompt has the content of the PRS paper's prompt (appendix A), but asks for a long answer. The tool has
-OpenAI's form. ``compact`` is for warm-start models: questions are town and aspect, a fact in a document is three words,
-and a problem is one word.
+The ``paper`` prompt has the content of the PRS paper's prompt (appendix A), but asks for a long answer. In ``compact``,
+questions are town and aspect, a fact in a document is three words, and a problem is one word.
 """
 
 from __future__ import annotations

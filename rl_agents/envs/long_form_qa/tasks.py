@@ -1,19 +1,13 @@
 """The tasks of long_form_qa and their documents: the generated almanac, or the user's own files.
 
-The almanac has 1000 train and 200 test questions, such as ``almanac/train/0007``. No two ask for the same facts.
-``panel.json`` has hashes of all documents and questions. A table of questions about other documents has these keys:
+No two questions of the almanac ask for the same facts. ``panel.json`` has hashes of all documents and questions. The
+almanac has three articles about each of 48 invented towns. A fact is a pure function of town and aspect (sha256). An
+article states two facts and mentions another town. A fact is a sentence, or for small models three words: ``velmora
+founder tarn``.
 
-| key | value |
-|---|---|
-| ``question`` | text |
-| ``points`` | list of texts that an answer must state: sentences that name their subject |
-| ``answers`` | list of whole reference answers, or ``answer``: one; by default the points in one text |
-| ``id`` | text or number; by default the place in the file, from 1 |
-| ``split`` | ``train`` or ``test``; by default a share is drawn by hash |
-
-The almanac has three articles about each of 48 invented towns. A fact is a pure function of town and aspect (sha256).
-An article states two facts and mentions another town. A fact is rendered as a sentence, or for small models as three
-words: ``velmora founder tarn``.
+A table of questions has ``question``, ``points`` (sentences that an answer must state and that name their subject),
+``answers`` or ``answer`` (whole reference answers; by default the points in one text), ``id`` (by default the place)
+and ``split`` (by default drawn by hash).
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""The warm-start model of MovieRecommendation.
+"""The warm-start model of MovieRecommendation, for the size ``small``. Each movie and each estimate is one token.
 
-It plays sessions smaller than the paper's: three attributes, five seen and four unseen movies with equal sums of
-scores, and weights of 0, 0.5 or 1. Each movie and each estimate is one token.
-
-The player that it imitates keeps the weight vectors that agree with the answers, among all vectors or, if these are
-many, among 4,096 fixed random ones. It asks without a plan, repeats questions, often stops after the first question,
-and sometimes recommends any movie. Its other episodes use all questions and teach what several answers together imply.
-Without them, patience could not pay off.
+The player that it imitates keeps the weight vectors that agree with the answers. It often stops after the first
+question; its other episodes use all questions, so that they teach what several answers together imply.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""MovieRecommendation as a `gymnasium.Env` over text (T3, appendix C.1 and C.3).
+"""MovieRecommendation (T3, section 3.1, appendix C.1 and C.3).
 
-An episode has at most five turns: questions about seen movies, and in the last turn the recommendation of an unseen
-one. The last turn shows the unseen movies. The recommendation earns 1 if it is the best movie, else 0. The ``paper``
-prompts are T3's figure 10 for the questions and figure 11 for the last turn, word for word. ``compact`` has the same
-content in a few words for warm-start models: the name of a movie is its scores, such as ``0/0.5/1``, an estimate is one
-word, and the user answers with the preferred movie.
-
-Source: T3, section 3.1 (progress).
+The ``paper`` prompts are T3's figure 10 for the questions and figure 11 for the last turn, word for word. In
+``compact``, the name of a movie is its scores, such as ``0/0.5/1``, an estimate is one word, and the user answers with
+the preferred movie.
 """
 
 from __future__ import annotations

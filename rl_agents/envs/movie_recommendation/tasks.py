@@ -1,9 +1,8 @@
-"""The tasks of MovieRecommendation: 1,000 sessions of each size, split into 700 train and 300 test.
+"""The tasks of MovieRecommendation: 1,000 sessions of each size, each a pure function of its id.
 
-A task id is the size of the session and its number, for example ``5-10-10-11-11-uniform/0042``: attributes, seen
-movies, unseen movies, levels of a score, levels of a weight, sampling. The session is a pure function of the id.
-``<size>/spare/123456`` is one of a million sessions in neither split, for demonstrations, because a warm-start model
-memorizes 700 sessions. ``panel.json`` has the split of the numbers and a hash of the sessions of both sizes.
+An id such as ``5-10-10-11-11-uniform/0042`` is attributes, seen movies, unseen movies, levels of a score, levels of a
+weight, sampling, and the number. ``<size>/spare/123456`` is in neither split, for demonstrations. ``panel.json`` has
+the split of the numbers and a hash of the sessions of both sizes.
 
 Source: T3, appendix C.1 and table 5 (700 and 300; the paper publishes neither its movies nor most sizes).
 """

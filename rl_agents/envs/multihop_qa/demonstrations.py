@@ -1,15 +1,9 @@
 """The scripted players of multihop_qa, and its warm-start model.
 
-The expert is an upper bound for agents with the search tool: it finds every supporting passage and then answers. In
-generated worlds it follows the question's plan and searches for one fact after another. For files it searches for the
-titles of the supporting passages. If these are unknown, it searches for the question and answers if a passage has the
-answer.
-
-`Searcher`, which teaches the warm-start model, is deliberately mediocre, so that reinforcement learning can improve it.
-It writes correct turns and reads the results, but sometimes it omits the relation in a query, reads a wrong result,
-answers with an intermediate entity, or guesses a comparison. It plays the small worlds, where every name, year and
-relation is one word and one token; elsewhere the expert plays. The warm-start model copies words from the question and
-the results, for which two layers are enough.
+The expert is an upper bound for agents with the search tool: in generated worlds it follows the question's plan, in
+files it searches for the titles of the supporting passages, or for the question. `Searcher`, which teaches the
+warm-start model, plays the small worlds, where every name, year and relation is one word and one token; elsewhere the
+expert plays.
 """
 
 from __future__ import annotations

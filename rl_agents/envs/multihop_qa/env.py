@@ -1,11 +1,7 @@
-"""Multi-hop question answering with a search tool, as a `gymnasium.Env` over text (StepPO, appendix B).
-
-An episode has at most 5 turns. A turn is up to 4 parallel searches, or the answer, which ends the episode. Only the
-answer earns a reward: normalized exact match (0 or 1), or F1.
+"""Multi-hop question answering with a search tool (StepPO, appendix B).
 
 The ``paper`` prompt is a system message with the content of StepPO's prompt (appendix C) in our words, and a tool
-definition. A ``<tool_response>`` answers each search. ``compact`` has only the question and the results, for small
-models. Both styles read responses in the same way (`rl_agents.envs.tool_turns`).
+definition. ``compact`` has only the question and the results.
 """
 
 from __future__ import annotations

@@ -1,14 +1,7 @@
-"""The tasks of multihop_qa and the sources of questions and passages: generated worlds, or files.
-
-| ``env.questions`` | content |
-|---|---|
-| ``generated`` | worlds of 308 passages and 20 questions in sentences: 80 train and 20 test worlds |
-| ``small`` | worlds of 112 passages and 10 questions in single words, for the warm-start model: 400 and 40 |
-| a table | HotpotQA, 2WikiMultiHopQA, MuSiQue or plain questions (`rl_agents.envs.questions`) |
+"""The tasks of multihop_qa and the sources of questions and passages: generated worlds, or tables.
 
 The passages of a table's questions form one store without duplicates, as in StepPO (appendix B.2), unless
-``env.passages`` is a corpus. Both are read once into the cache. ``panel.json`` has sizes and hashes of all generated
-tasks.
+``env.passages`` is a corpus. Both are read once into the cache. ``panel.json`` has sizes and hashes of generated tasks.
 """
 
 from __future__ import annotations

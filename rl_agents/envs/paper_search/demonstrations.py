@@ -1,12 +1,9 @@
 """The scripted players of paper search, and its warm-start model.
 
-The expert is an upper bound. It sees the scores of the pool, which the agent does not, but only of found papers. It
-searches for the request's words, then for the other names in relevant papers, and expands all relevant papers.
-
-The mediocre searcher, which teaches the warm-start model, writes correct calls and copies ids from the list. It makes
-few calls per turn, expands papers that have little to do with the request, rarely follows a new name, and gives up
-early, so reinforcement learning can improve it. It searches the small libraries, where a title is two words and an id
-is one word, and each word is one token. The JSON of a call is one token before its argument and one after it.
+The expert sees the scores of the pool, which the agent does not, but only of found papers. It searches for the
+request's words, then for the other names in relevant papers, and expands all relevant papers. The mediocre searcher,
+which teaches the warm-start model, searches the small libraries, where a title is two words and an id is one, each one
+token. The JSON of a call is one token before its argument and one after it.
 """
 
 from __future__ import annotations

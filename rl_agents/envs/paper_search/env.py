@@ -1,11 +1,7 @@
-"""Paper search as a `gymnasium.Env` over text (StepPO, appendices B and C).
+"""Paper search (StepPO, appendices B and C). Every call earns its reward at once.
 
-An episode has at most five turns of up to five calls each, of ``search(query)`` and ``expand(paper_id)``. Every call
-earns its reward at once (`rl_agents.envs.paper_search.state`). Any answer ends the search.
-
-The ``paper`` prompt has the content of StepPO's prompt (appendix C) in our words: the query, the actions so far, the
-paper list, the tools. ``compact`` is for warm-start models: a paper is its id and its title. Long lists show the papers
-with the highest scores, in the order of discovery.
+The ``paper`` prompt has the content of StepPO's prompt (appendix C) in our words. In ``compact``, a paper is its id and
+its title. Long lists show the papers with the highest scores, in the order of discovery.
 """
 
 from __future__ import annotations

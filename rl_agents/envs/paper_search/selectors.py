@@ -1,15 +1,11 @@
 """Selectors score the relevance of a paper to a query: a rule, or a model behind an OpenAI-compatible server.
 
-The agent never sees these scores. They are its reward, and they decide which papers of the pool count at the end.
-
 The server receives the prompt of pasa-7b-selector, StepPO's selector (StepPO, appendix C, word for word). The score is
-the probability of ``True``:
 
     s = p(True) / (p(True) + p(False))    at the first token of the reply that is one of the two
 
-from the log-probabilities of the reply's tokens. If the server returns none, the score is 1 or 0 according to the text.
-If the server cannot be reached, or gives another reply, `JudgeError` is raised and becomes the cause of the episode's
-end.
+from the log-probabilities of the reply's tokens; if the server returns none, 1 or 0 according to the text. Another
+reply raises `JudgeError`, which becomes the cause of the episode's end.
 """
 
 from __future__ import annotations

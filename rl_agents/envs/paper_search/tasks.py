@@ -1,16 +1,8 @@
 """The sources of papers and queries, and their train and test tasks.
 
-| ``env.papers`` | content |
-|---|---|
-| ``generated`` | one library of 2,000 papers, and its queries |
-| ``small`` | 300 libraries of 60 papers in two words each, with 6 queries each, for the warm-start model |
-| a folder | any tables ``papers``, ``train``, ``test`` (`rl_agents.envs.paper_search.library`) |
-
-A generated task is a pure function of its id. Its relevant papers are those with all facets in the query.
-``panel.json`` has the hashes of all tasks and papers of ``generated`` and ``small``.
-
-The texts of a folder become an index in the cache at the first use, and its citations another file. After that a folder
-opens at once, and texts stay on disk.
+A generated task is a pure function of its id; its relevant papers are those with all facets in the query.
+``panel.json`` has the hashes of all tasks and papers. A folder has tables ``papers``, ``train``, ``test``, whose texts
+become an index in the cache at the first use, and its citations another file.
 """
 
 from __future__ import annotations

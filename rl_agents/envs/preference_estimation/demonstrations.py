@@ -1,13 +1,8 @@
-"""The warm-start model of PreferenceEstimation.
+"""The warm-start model of PreferenceEstimation, for three attributes, six levels, and movies with equal sums of scores.
 
-It plays tasks smaller than the paper's: three attributes, six levels, and movies with equal sums of scores. The
-threshold is higher, because half of all vectors this short have a cosine above 0.88 with equal weights. A movie is one
-token and an estimate is one, so all turns have the same length.
-
-The player that it imitates keeps the weight vectors that agree with the replies, among all vectors or, if these are
-many, among 8,192 fixed random ones. It asks about the next two movies in the list or about any two. It often answers
-after the first reply, and otherwise after the fourth, so that its episodes teach what several replies together imply.
-Without them, patience could not pay off.
+The threshold is higher, because half of all vectors this short have a cosine above 0.88 with equal weights. The player
+that it imitates keeps the weight vectors that agree with the replies. It often answers after the first reply, and
+otherwise after the fourth, so that its episodes teach what several replies together imply.
 """
 
 from __future__ import annotations

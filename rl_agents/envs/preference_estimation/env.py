@@ -1,10 +1,7 @@
-"""PreferenceEstimation as a `gymnasium.Env` over text (T3, section 3.1, appendix C.1 and C.3).
+"""PreferenceEstimation (T3, section 3.1, appendix C.1 and C.3). The ``paper`` prompt is T3's figure 10 word for word.
 
-An episode has at most ten turns. The answer earns 1 if its cosine with the hidden preference vector is above 0.88, else
-0; an episode without an answer earns 0. The ``paper`` prompt is T3's figure 10 word for word. ``compact`` has the same
-content in a few words for warm-start models: numbers are whole levels, an estimate is one word such as ``5,10,0``, and
-the name of a movie is its scores, such as ``4/2/10``. The reply is the preferred movie, ``>`` (``=`` for Equal), and
-the other movie.
+In ``compact``, numbers are whole levels, an estimate is one word such as ``5,10,0``, and the name of a movie is its
+scores, such as ``4/2/10``. The reply is the preferred movie, ``>`` (``=`` for Equal), and the other movie.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""The tasks of PreferenceEstimation: 700 train and 300 test tasks for every setting.
+"""The tasks of PreferenceEstimation, such as ``5-10-11-uniform/test/0007``: size, sampling, split, number.
 
-A setting is the number of attributes, the number of movies, and the sampling of their scores. T3 trains on 10 movies
-with uniform scores and tests out of distribution on 5 to 30 movies and skewed scores. A task id is
-``<attributes>-<movies>-<levels>-<sampling>/<split>/<number>``, for example ``5-10-11-uniform/test/0007``. The task is a
-pure function of its id (sha256), and ``panel.json`` has the hash of all tasks of every setting in the paper and of the
-warm-start model's setting. ``<setting>/spare/123456`` is one of a million tasks in neither split, for demonstrations.
+A task is a pure function of its id (sha256), and ``panel.json`` has the hash of all tasks of every setting in the paper
+and of the warm-start model's. ``<setting>/spare/123456`` is in neither split, for demonstrations.
 
 Source: T3, appendix C.1, tables 2 and 5. The paper publishes neither its tasks, nor the number of attributes (here 5),
 nor the scales (here 0, 0.1, ..., 1 for scores and weights), nor the skewed distributions (`SAMPLINGS`).

@@ -1,11 +1,7 @@
-"""The warm-start model of SituationPuzzles.
+"""The warm-start model of SituationPuzzles, for the set ``small``: a scene, a slot and a value are one token each.
 
-It plays the set ``small`` in the compact style: four scenes with three slots of five values. A scene, a slot and a
-value are one token each, and an answer is three values.
-
-The player that it imitates knows the themes and asks for one value after another. It cannot play hand-written puzzles
-or those of a folder. Sometimes it answers too early, repeats a question, or asks a series of questions from other
-scenes, which are all answered with "unknown". So reinforcement learning can improve it, and T3 can truncate episodes.
+The player that it imitates knows the themes and asks for one value after another; it cannot play other puzzles. Its
+series of questions from other scenes, which are all answered with "unknown", are for T3 to truncate.
 """
 
 from __future__ import annotations

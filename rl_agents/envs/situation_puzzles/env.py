@@ -1,13 +1,8 @@
-"""SituationPuzzles as a `gymnasium.Env` over text (T3, appendix C.1 and C.3).
+"""SituationPuzzles (T3, appendix C.1 and C.3).
 
-An episode has at most fifteen turns: yes-or-no questions to a judge that knows the story, and an answer that tells it.
-The answer earns its F1 with the story, in [0, 1]; without an answer the reward is 0. The ``paper`` prompt is T3's
-figure 7 word for word. ``compact`` is for warm-start models: a generated puzzle is its theme and the names of its
-slots, and its story the values of those slots.
-
-The judge is a rule, or a model behind an OpenAI-compatible server, whose prompt is T3's figure 9 word for word. If the
-server cannot be reached, or its reply is not one of the four allowed ones, `JudgeError` is raised and becomes the cause
-of the episode's end. It never counts as "Unknown".
+The ``paper`` prompt is T3's figure 7 word for word. In ``compact``, a generated puzzle is its theme and the names of
+its slots, and its story the values of those slots. A served judge gets T3's figure 9 word for word; if its reply is not
+one of the four allowed ones, `JudgeError` is the cause of the episode's end. It never counts as "Unknown".
 """
 
 from __future__ import annotations

@@ -1,24 +1,13 @@
 """The puzzles of SituationPuzzles, their train and test sets, and the rule judge.
 
-A puzzle has a surface, which the agent reads, and a bottom, the true story. There are four sets:
-
-- ``cases`` (default): 500 stories of our themes, 400 train and 100 test, as in AR-Bench. An id is
-  ``lighthouse/2/raiders.pigeon.oath.reef``: theme, visible detail, values.
-- ``small``: all 500 stories of four themes with three slots, 400 and 100, for the warm-start model. An id is
-  ``lighthouse/raiders.pigeon.oath``.
-- ``demo``: twelve hand-written puzzles, 8 and 4, for people. An id is ``demo/anniversary``.
-- with ``env.data``: a folder with ``train.json`` and ``test.json`` in AR-Bench's format. An id is ``train/0007``.
-
-The splits of the first two are frozen in ``panel.json`` and ``panel_small.json``.
-
-A theme (``themes.json``) is a scene with four slots of five values and four visible details. One value for each slot
-makes one of its 625 stories. A value is one word, one sentence of the story, and a few synonyms for the rule judge.
-
-A record of AR-Bench has ``surface`` and ``bottom`` (text) and a ``story_tree`` of nodes with ``children`` and, below
-the root, ``key_question``. No such data are included, because AR-Bench has no license.
+Ids are ``lighthouse/2/raiders.pigeon.oath.reef`` (theme, visible detail, values), ``lighthouse/raiders.pigeon.oath`` of
+the set ``small``, ``demo/anniversary``, or ``train/0007`` of a folder in AR-Bench's format. A theme (``themes.json``)
+is a scene with four slots of five values, and one value for each slot makes a story. A value is one word, one sentence
+of the story, and a few synonyms for the rule judge.
 
 The rule judge knows the story as facts with cue words, or as the key questions of AR-Bench's story trees, which the
-true story answers with yes. It compares words, not meaning, and always gives the same answer to a question.
+true story answers with yes. A record of AR-Bench has ``surface``, ``bottom`` and a ``story_tree`` of nodes with
+``children`` and, below the root, ``key_question``. No such data are included, because AR-Bench has no license.
 
 Sources: T3 (arXiv 2510.12264), section 3.1 (progress), appendix C.3 (word and character F1) and figure 9 (replies).
 """

@@ -1,13 +1,7 @@
-"""The sources of products, by name: official files at a path, or a generated catalog.
+"""The sources of products, by name: a generated catalog, or official files at a path.
 
-| name | products |
-|---|---|
-| ``generated`` | 2,000 generated products, one instruction each |
-| ``small`` | 300 products in single words, for the warm-start model |
-| a folder | the official ``items_shuffle*.json``, ``items_ins_v2*.json`` and, if present, ``items_human_ins.json`` |
-| a ``.json`` file | an official product list; the instruction files must be next to it |
-
-Stores are built at their first use and kept in the cache folder of rl_agents.
+A path is a folder with ``items_shuffle*.json``, ``items_ins_v2*.json`` and, if present, ``items_human_ins.json``, or a
+product list with the instruction files next to it. Stores are built at their first use and kept in the cache folder.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """The scripted players of WebShop, and its warm-start model.
 
-The expert knows the goal's product. It searches with the instruction, or with the goal product's title if that does not
-find it, opens the product, chooses the wanted options and buys. It reads the state, not the text.
-
-The mediocre shopper teaches the warm-start model. It knows the form of every page, but it omits words from its query,
-does not always open the first result, and often buys before every option is chosen, so that reinforcement learning can
-improve it. It shops in the small catalog, where every property, color and sort of product is one word, and so one
+The expert knows the goal's product and reads the state, not the text. The mediocre shopper, which teaches the
+warm-start model, shops in the small catalog, where every property, color and sort of product is one word, and so one
 token. The model copies most of its output from the request; two layers are enough for that.
 """
 

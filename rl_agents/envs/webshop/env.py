@@ -1,7 +1,4 @@
-"""WebShop as a `gymnasium.Env` over text (arXiv 2207.01206; StepPO, appendix B.2; 3SPO, appendix C.2).
-
-An episode has at most 15 steps and ends with Buy Now, the only action with a reward.
-"""
+"""WebShop (arXiv 2207.01206; StepPO, appendix B.2; 3SPO, appendix C.2)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
-"""Generated catalogs, so that the environment runs anywhere: invented products in WebShop's record format.
+"""Generated catalogs: invented products in WebShop's record format, each a pure function of catalog and number.
 
-Every product is a pure function of the catalog's name and its number. There are two languages:
-
-- `shop_entry`: the five departments of WebShop, titles, bullet points and option axes in the style of a web shop; one
-  instruction per product, in a few wordings.
-- `small_entry`: 300 products whose titles are two properties and a noun, all in single words, for a warm-start model
-  with a vocabulary of a few hundred words. Two instructions per product.
+`shop_entry` has the five departments of WebShop, titles, bullet points and option axes in the style of a web shop.
+`small_entry` has titles of two properties and a noun, all in single words, for a warm-start model.
 """
 
 from __future__ import annotations

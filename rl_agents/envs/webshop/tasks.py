@@ -1,13 +1,9 @@
 """The shop of a catalog, and its train and test goals.
 
-A task id is the kind of goal and its number in the published shuffle: ``human/00012``, ``synthetic/00007``. Number n of
-the official files is the same request as in the environments of the WebShop, GiGPO and HGPO papers, except its price
-limit, which their code draws without a seed and which is fixed here.
-
-- Official files: goals 0 to 499 are test, all others train, as in StepPO (appendix B.1) and 3SPO (appendix C). Of 1,500
-  goals or fewer, the first fifth is test, the rest train.
-- Generated catalogs ``generated`` and ``small``: split once by sha256. The training set excludes the requests of the
-  test set. ``panel.json`` has the sizes of the sets and the hash of their requests.
+A task id is the kind of goal and its number in the published shuffle, ``human/00012``: the same request as in the
+environments of the WebShop, GiGPO and HGPO papers, except its price limit, which their code draws without a seed. Goals
+0 to 499 of official files are test (StepPO, appendix B.1; 3SPO, appendix C); of 1,500 goals or fewer, the first fifth.
+Generated catalogs are split once by sha256, and ``panel.json`` has the hash of their requests.
 """
 
 from __future__ import annotations
