@@ -1,7 +1,7 @@
-"""Frozen task panels: files of task ids with their hashes, so that every machine has the same tasks.
+"""The tasks of environments: splits that depend on ids alone, so that every machine has the same, and tables of tasks.
 
-A panel is a JSON file ``{"seed": ..., "sha256": {split: digest}, split: [ids], ...}``. Its splits never depend on the
-order of a directory or on a library's random generator.
+No split depends on the order of a directory or on a library's random generator. ``tests/envs/task_digests.json`` has
+the hashes of all tasks of the built-in environments.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,6 @@ from rl_agents.data.tables import Row, Table, object_of, open_table
 from rl_agents.errors import InputError, nearest, unknown
 
 Panel = Mapping[str, tuple[str, ...]]
-
-
-def ids_digest(ids: Iterable[str]) -> str:
-    """Return the sha256 of the ids, one a line, in the given order."""
-    return hashlib.sha256("\n".join(ids).encode()).hexdigest()
 
 
 def uniform_draw(name: str, seed: str) -> float:
@@ -37,11 +32,11 @@ def shuffled_ids(ids: Iterable[str], seed: str) -> list[str]:
     return sorted(ids, key=lambda name: uniform_draw(name, seed))
 
 
-def held_out(ids: Sequence[str], seed: str) -> dict[str, tuple[str, ...]]:
-    """Split ids without an official split: a tenth of them, from 1 to 500, are tests. A single id is in both."""
-    tests = set(shuffled_ids(ids, seed)[: min(max(round(len(ids) * 0.1), 1), 500)])
-    train = tuple(name for name in ids if name not in tests)
-    return {"train": train or tuple(ids), "test": tuple(name for name in ids if name in tests)}
+def held_out(ids: Sequence[str], seed: str, tests: int = 0) -> dict[str, tuple[str, ...]]:
+    """Split ids: ``tests`` of them, or else a tenth, from 1 to 500, are tests. A single id is in both."""
+    drawn = set(shuffled_ids(ids, seed)[: tests or min(max(round(len(ids) * 0.1), 1), 500)])
+    train = tuple(name for name in ids if name not in drawn)
+    return {"train": train or tuple(ids), "test": tuple(name for name in ids if name in drawn)}
 
 
 def without_tests(train: Sequence[str], test: Sequence[str], content: Callable[[str], Hashable]) -> list[str]:
@@ -63,25 +58,6 @@ def without_tests(train: Sequence[str], test: Sequence[str], content: Callable[[
 def stored_words(module: str, name: str) -> Any:
     """Return the content of the JSON file ``name`` next to a module (its ``__file__``)."""
     return json.loads(Path(module).with_name(name).read_text(encoding="utf-8"))
-
-
-@cache
-def load_panel(path: Path) -> Panel:
-    """Return the ids of every split of a panel file.
-
-    Raises:
-        InputError: the ids of a split do not match its hash.
-    """
-    stored = json.loads(path.read_text(encoding="utf-8"))
-    for split, digest in stored["sha256"].items():
-        if ids_digest(stored[split]) != digest:
-            raise InputError(f"{path.name}: the {split} tasks do not match their sha256; restore the file")
-    return {split: tuple(stored[split]) for split in stored["sha256"]}
-
-
-def panel_ids(path: Path, split: str, prefix: str = "") -> list[str]:
-    """Return the ids of a split of a panel file, each after ``prefix``."""
-    return [f"{prefix}{name}" for name in load_panel(path)[split]]
 
 
 #: Number of different tasks of a setting below which some are drawn for both splits.

@@ -1,9 +1,8 @@
 """The tasks of CircuitDecoding, such as ``2-10/test/0007``: circuits, candidates, split, number.
 
-A task is a pure function of its id (sha256), and ``panel.json`` has the hash of all tasks of every setting in the
-paper. A circuit has three binary inputs. As in the puzzles that T3 adapts, AND and OR gates join two signals into one
-until one is left, and a NOT gate may precede any gate's input. Every input is used exactly once, so no circuit is
-constant. There are 192 such circuits, which compute 64 different functions.
+A task is a pure function of its id (sha256). A circuit has three binary inputs. As in the puzzles that T3 adapts, AND
+and OR gates join two signals into one until one is left, and a NOT gate may precede any gate's input. Every input is
+used exactly once, so no circuit is constant. There are 192 such circuits, which compute 64 different functions.
 
 Sources: T3, appendix C.1, tables 2 and 5 (rules, sizes and settings; its tasks are not published), after the Multi-Turn
 Puzzles of Badola et al. (arXiv 2508.10142).

@@ -1,7 +1,5 @@
 """The tasks of GuessNumbers: a code length, a number of symbols, a first guess and a secret; ``3-4-0-3/123/231``.
 
-The split is frozen in ``panel.json``: the first 382 of `shuffled_ids` with its seed are the test tasks.
-
 Source: T3, appendix C.1 and table 5 (rules and sizes; the paper's split is not published).
 """
 
@@ -11,10 +9,9 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from rl_agents.envs.guess_numbers import GuessNumbersOptions
-from rl_agents.envs.panels import panel_ids, unknown_task
+from rl_agents.envs.panels import Panel, held_out, unknown_task
 
 Feedback = tuple[int, int]
 """``(x, y)`` of ``xAyB``."""
@@ -105,7 +102,9 @@ def set_progresses(guess: str, before: Sequence[str], after: Sequence[str]) -> b
     return len(after) < len(before) or (len(before) == 1 and guess in before)
 
 
-PANEL_FILE = Path(__file__).with_name("panel.json")
+#: Number of test tasks.
+TESTS = 382
+SPLIT_SEED = "guess_numbers-2025"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,5 +140,10 @@ def find_task(task_id: str) -> Task:
     return tasks[task_id]
 
 
+@cache
+def _splits() -> Panel:
+    return held_out(sorted(all_tasks()), SPLIT_SEED, TESTS)
+
+
 def task_ids(split: str, options: GuessNumbersOptions) -> list[str]:
-    return panel_ids(PANEL_FILE, split)
+    return list(_splits()[split])

@@ -1,6 +1,6 @@
 """The tasks of long_form_qa and their documents: the generated almanac, or the user's own files.
 
-No two questions of the almanac ask for the same facts. ``panel.json`` has hashes of all documents and questions. The
+No two questions of the almanac ask for the same facts. The
 almanac has three articles about each of 48 invented towns. A fact is a pure function of town and aspect (sha256). An
 article states two facts and mentions another town. A fact is a sentence, or for small models three words: ``velmora
 founder tarn``.

@@ -1,8 +1,7 @@
 """The tasks of MovieRecommendation: 1,000 sessions of each size, each a pure function of its id.
 
 An id such as ``5-10-10-11-11-uniform/0042`` is attributes, seen movies, unseen movies, levels of a score, levels of a
-weight, sampling, and the number. ``<size>/spare/123456`` is in neither split, for demonstrations. ``panel.json`` has
-the split of the numbers and a hash of the sessions of both sizes.
+weight, sampling, and the number. ``<size>/spare/123456`` is in neither split, for demonstrations.
 
 Source: T3, appendix C.1 and table 5 (700 and 300; the paper publishes neither its movies nor most sizes).
 """
@@ -13,16 +12,15 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
+from functools import cache, lru_cache
 from typing import Literal
 
 from rl_agents.envs.movie_recommendation import MovieRecommendationOptions
-from rl_agents.envs.panels import panel_ids, unknown_task
+from rl_agents.envs.panels import Panel, held_out, unknown_task
 from rl_agents.envs.preferences import Levels, Movie, best_movies
 
-TASKS = 1000
-PANEL_FILE = Path(__file__).with_name("panel.json")
+TASKS, TESTS = 1000, 300
+SPLIT_SEED = "movie_recommendation-2025"
 DRAWS = 10_000
 
 _NUMBER = re.compile(r"(\d{4})|spare/\d{6}", re.ASCII)
@@ -114,6 +112,11 @@ def _draw_movies(draw: Callable[[int], int], size: Size) -> tuple[Movie, ...]:
     raise ValueError(f"found only {len(found)} of {wanted} different movies in {size.name}")
 
 
+@cache
+def _splits() -> Panel:
+    return held_out([f"{number:04d}" for number in range(TASKS)], SPLIT_SEED, TESTS)
+
+
 def task_ids(split: str, options: MovieRecommendationOptions) -> list[str]:
     """Return the frozen ``train`` or ``test`` ids of the options' size."""
-    return panel_ids(PANEL_FILE, split, prefix=f"{SIZES[options.size].name}/")
+    return [f"{SIZES[options.size].name}/{number}" for number in _splits()[split]]

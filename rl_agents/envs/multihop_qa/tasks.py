@@ -1,7 +1,7 @@
 """The tasks of multihop_qa and the sources of questions and passages: generated worlds, or tables.
 
 The passages of a table's questions form one store without duplicates, as in StepPO (appendix B.2), unless
-``env.passages`` is a corpus. Both are read once into the cache. ``panel.json`` has sizes and hashes of generated tasks.
+``env.passages`` is a corpus. Both are read once into the cache.
 """
 
 from __future__ import annotations

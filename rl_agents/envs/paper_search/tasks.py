@@ -1,8 +1,8 @@
 """The sources of papers and queries, and their train and test tasks.
 
-A generated task is a pure function of its id; its relevant papers are those with all facets in the query.
-``panel.json`` has the hashes of all tasks and papers. A folder has tables ``papers``, ``train``, ``test``, whose texts
-become an index in the cache at the first use, and its citations another file.
+A generated task is a pure function of its id; its relevant papers are those with all facets in the query. A folder has
+tables ``papers``, ``train``, ``test``, whose texts become an index in the cache at the first use, and its citations
+another file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The tasks of PreferenceEstimation, such as ``5-10-11-uniform/test/0007``: size, sampling, split, number.
 
-A task is a pure function of its id (sha256), and ``panel.json`` has the hash of all tasks of every setting in the paper
-and of the warm-start model's. ``<setting>/spare/123456`` is in neither split, for demonstrations.
+A task is a pure function of its id (sha256). ``<setting>/spare/123456`` is in neither split, for demonstrations.
 
 Source: T3, appendix C.1, tables 2 and 5. The paper publishes neither its tasks, nor the number of attributes (here 5),
 nor the scales (here 0, 0.1, ..., 1 for scores and weights), nor the skewed distributions (`SAMPLINGS`).

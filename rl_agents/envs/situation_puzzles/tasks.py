@@ -14,8 +14,9 @@ Sources: T3 (arXiv 2510.12264), section 3.1 (progress), appendix C.3 (word and c
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any
 
 from rl_agents.data.hub import PREFIX
 from rl_agents.data.tables import Table, object_of, open_table, text_of
-from rl_agents.envs.panels import panel_ids, stored_words, unknown_task
+from rl_agents.envs.panels import Panel, held_out, shuffled_ids, stored_words, unknown_task
 from rl_agents.envs.situation_puzzles import SituationPuzzlesOptions
 from rl_agents.errors import InputError
 from rl_agents.rewards.wording import negated, stem, stems, word_set, words
@@ -240,8 +241,9 @@ def key_questions(tree: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-PANEL_FILES = {name: Path(__file__).with_name(file) for name, file in
-               (("cases", "panel.json"), ("small", "panel_small.json"))}  # fmt: skip
+#: Stories of a set, and those of them for tests; seed of the draw.
+STORIES, TESTS = 500, 100
+SEED = "situation_puzzles-2025"
 DEMO_TEST = 4
 SMALL_THEMES, SMALL_SLOTS = 4, 3
 
@@ -254,9 +256,25 @@ def task_ids(split: str, options: SituationPuzzlesOptions) -> list[str]:
 def set_ids(puzzles: str, split: str) -> list[str]:
     """Return the ``train`` or ``test`` ids of ``cases``, ``small`` or ``demo``."""
     if puzzles != "demo":
-        return panel_ids(PANEL_FILES[puzzles], split)
+        return list(_splits(puzzles)[split])
     ids = list(demo_puzzles())
     return ids[:-DEMO_TEST] if split == "train" else ids[-DEMO_TEST:]
+
+
+@cache
+def _splits(puzzles: str) -> Panel:
+    seed = f"{SEED}-{puzzles}"
+    return held_out(sorted(shuffled_ids(_stories(puzzles), seed)[:STORIES]), seed, TESTS)
+
+
+def _stories(puzzles: str) -> Iterator[str]:
+    """Yield the ids of all stories."""
+    small = puzzles == "small"
+    for theme in list(themes().values())[: SMALL_THEMES if small else None]:
+        details = [""] if small else [f"{number}/" for number in range(len(theme.given))]
+        values = itertools.product(*list(theme.slots.values())[: SMALL_SLOTS if small else None])
+        for story in map(".".join, values):
+            yield from (f"{theme.name}/{detail}{story}" for detail in details)
 
 
 def find_puzzle(task_id: str, data: str = "") -> Puzzle:

@@ -3,7 +3,7 @@
 A task id is the kind of goal and its number in the published shuffle, ``human/00012``: the same request as in the
 environments of the WebShop, GiGPO and HGPO papers, except its price limit, which their code draws without a seed. Goals
 0 to 499 of official files are test (StepPO, appendix B.1; 3SPO, appendix C); of 1,500 goals or fewer, the first fifth.
-Generated catalogs are split once by sha256, and ``panel.json`` has the hash of their requests.
+Generated catalogs are split once by sha256.
 """
 
 from __future__ import annotations

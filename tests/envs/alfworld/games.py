@@ -106,7 +106,7 @@ class _Walk:
 
 
 def generate_game(task_id: str) -> dict[str, Any]:
-    """Return a generated game as its file holds it, with a walkthrough; `panel_*.json` holds hashes of these."""
+    """Return a generated game as its file holds it, with a walkthrough."""
     drawn, game = draft(task_id), generated_file(task_id)
     return {
         "pddl_domain": game.domain, "grammar": game.grammar, "pddl_problem": game.problem,
