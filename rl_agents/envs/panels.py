@@ -39,7 +39,7 @@ def held_out(ids: Sequence[str], seed: str, tests: int = 0) -> dict[str, tuple[s
     return {"train": train or tuple(ids), "test": tuple(name for name in ids if name in drawn)}
 
 
-def without_tests(train: Sequence[str], test: Sequence[str], content: Callable[[str], Hashable]) -> list[str]:
+def without_tests(train: Sequence[str], test: Sequence[str], content: Callable[[str], Hashable]) -> tuple[str, ...]:
     """Return the training ids whose tasks are not test tasks, too.
 
     Args:
@@ -49,7 +49,7 @@ def without_tests(train: Sequence[str], test: Sequence[str], content: Callable[[
         InputError: none is left.
     """
     tests = set(map(content, test))
-    left = [name for name in train if content(name) not in tests]
+    left = tuple(name for name in train if content(name) not in tests)
     if not left:
         raise InputError(f"all {len(train)} training tasks of this size are test tasks, too: choose another size")
     return left
@@ -71,7 +71,7 @@ def drawn_ids(
     ids = numbered_ids(setting, split, sizes)
     if split == "test" or different > FEW:
         return ids
-    return without_tests(ids, numbered_ids(setting, "test", sizes), content)
+    return list(without_tests(ids, numbered_ids(setting, "test", sizes), content))
 
 
 def numbered_ids(setting: str, split: str, sizes: Mapping[str, int]) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any
 from rl_agents.data.row_cache import keep
 from rl_agents.data.tables import fingerprint, table_files
 from rl_agents.envs.options import RetrieverKeys
-from rl_agents.envs.panels import shuffled_ids, unknown_task
+from rl_agents.envs.panels import held_out, unknown_task
 from rl_agents.envs.paper_search import PaperSearchOptions
 from rl_agents.envs.paper_search.generated import SETTINGS, generated_papers, small_papers
 from rl_agents.envs.paper_search.library import Library, Paper, Task, citation_links, read_papers, read_queries
@@ -45,9 +45,9 @@ class GeneratedPapers:
     def __init__(self) -> None:
         self.papers = generated_papers()
         wanted = _queries(self.papers)
-        order = shuffled_ids(map(str, range(len(wanted))), "paper_search/generated")
-        test = set(order[: len(order) // TEST_SHARE])
-        self._wanted = {f"generated/{'test' if n in test else 'train'}/{int(n):04d}": wanted[int(n)] for n in order}
+        numbers = [str(number) for number in range(len(wanted))]
+        splits = held_out(numbers, "paper_search/generated", len(wanted) // TEST_SHARE)
+        self._wanted = {f"generated/{s}/{int(n):04d}": wanted[int(n)] for s, names in splits.items() for n in names}
         self._by_facet: dict[str, set[str]] = {}
         for paper in self.papers:
             for facet in paper.facets:
@@ -75,20 +75,18 @@ class SmallPapers:
 
     def __init__(self) -> None:
         names = [f"{number:03d}" for number in range(SMALL_LIBRARIES)]
-        test = set(shuffled_ids(names, "paper_search/small")[:SMALL_TEST_LIBRARIES])
-        self._splits = {name: "test" if name in test else "train" for name in names}
+        self._splits = held_out(names, "paper_search/small", SMALL_TEST_LIBRARIES)
 
     def task_ids(self, split: str) -> Sequence[str]:
         return [
             f"small/{split}/{name}-{place:02d}"
-            for name, where in self._splits.items()
-            if where == split
+            for name in self._splits[split]
             for place in range(len(_small_queries(int(name))))
         ]
 
     def task(self, task_id: str) -> Task:
         match = re.fullmatch(r"small/(train|test)/(\d{3})-(\d\d)", task_id, re.ASCII)
-        queries = _small_queries(int(match[2])) if match and self._splits.get(match[2]) == match[1] else ()
+        queries = _small_queries(int(match[2])) if match and match[2] in self._splits[match[1]] else ()
         if match is None or int(match[3]) >= len(queries):
             raise unknown_task("paper_search", task_id, self.task_ids("test"), "small/<split>/<library>-<query>")
         wanted = queries[int(match[3])]

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rl_agents.envs.panels import shuffled_ids, without_tests
+from rl_agents.envs.panels import Panel, held_out, without_tests
 from rl_agents.envs.webshop import WebShopOptions
 from rl_agents.envs.webshop.catalogue import find_catalogue
 from rl_agents.envs.webshop.pages import Move, Page, view
@@ -63,15 +63,13 @@ def _cached_goal(store: Store, kind: str, number: int, name: str) -> Goal:
 
 
 @lru_cache(maxsize=16)
-def _hashed_split(store: Store, count: int, kind: str) -> dict[str, list[str]]:
+def _hashed_split(store: Store, count: int, kind: str) -> Panel:
     def asked(name: str) -> tuple[str, float]:
         goal = find_goal(store, name)
         return goal.instruction, goal.price_upper
 
-    ids = shuffled_ids((task_id(kind, number) for number in range(count)), SPLIT_SEED)
-    tests = max(round(count * TEST_SHARE), 1)
-    train, test = sorted(ids[tests:]), sorted(ids[:tests])
-    return {"train": without_tests(train, test, asked), "test": test}
+    splits = held_out([task_id(kind, n) for n in range(count)], SPLIT_SEED, max(round(count * TEST_SHARE), 1))
+    return {**splits, "train": without_tests(splits["train"], splits["test"], asked)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
