@@ -12,7 +12,7 @@ def with_keywords(name: str, function: Callable[..., Any]) -> Callable[..., Any]
     takes = inspect.signature(function).parameters
 
     def call(*args: Any, **keywords: Any) -> Any:
-        more = {key: keywords.pop(key) for key in ("max_turns", "habits") if key in takes and key in keywords}
+        more = {key: keywords.pop(key) for key in ("max_turns",) if key in takes and key in keywords}
         return function(*args, options=read_env_options(env_spec(name), keywords), **more)
 
     return call

@@ -174,7 +174,7 @@ def synchronous(env: TextEnv) -> TextEnv:
 
 
 def task_ids(name: str, split: str, options: Mapping[str, Any]) -> list[str]:
-    """Return the frozen task set ``split`` (``train`` or ``test``) of an environment."""
+    """Return the task set ``split`` (``train`` or ``test``) of an environment."""
     spec = env_spec(name)
     if split not in ("train", "test"):
         raise InputError(f"unknown split '{split}': valid: test, train")

@@ -93,8 +93,8 @@ def test_preference_estimation() -> None:
 
 
 def test_movie_recommendation() -> None:
-    numbers = {part: [n.rpartition("/")[2] for n in task_ids("movie_recommendation", part, {})] for part in SPLITS}
-    found = {part: ids_digest(numbers[part]) for part in SPLITS}
+    ids = {part: [name.rpartition("/")[2] for name in task_ids("movie_recommendation", part, {})] for part in SPLITS}
+    found = {part: ids_digest(ids[part]) for part in SPLITS}
     assert DIGESTS["movie_recommendation"] == found | {s.name: movie_digest(s) for s in movies.SIZES.values()}
 
 
