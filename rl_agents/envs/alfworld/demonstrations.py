@@ -56,11 +56,7 @@ SLIPS = {"random_command": 0.25, "forget": 0.25}
 
 
 class MediocrePlayer:
-    """The expert with bad habits.
-
-    Attributes:
-        thought: its reason for the last command.
-    """
+    """The expert with errors; ``thought`` is its reason for the last command."""
 
     def __init__(self, first_observation: str, slips: Slips) -> None:
         self._expert, self._slips = Expert(first_observation), slips
@@ -100,11 +96,7 @@ EXPERT = DEMONSTRATOR.flawless
 
 
 def read_and_written(options: AlfworldOptions, steps: int, episodes: int) -> Iterator[str]:
-    """Yield the prompts with ``steps`` steps, and the responses, of the mediocre player's episodes.
-
-    Args:
-        episodes: number of training tasks, always the same ones.
-    """
+    """Yield the prompts with ``steps`` steps, and the responses, of the player in ``episodes`` fixed training tasks."""
     rng, style = random.Random(f"heard/{options.size}"), STYLES[options.prompt]
     views: list[View] = []
 

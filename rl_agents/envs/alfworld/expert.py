@@ -69,11 +69,7 @@ def kind_of(name: str) -> str:
 
 
 class Expert:
-    """A player for one episode: alternate `choose` and `observe`.
-
-    Args:
-        first_observation: the text of the reset, with the room and the task.
-    """
+    """A player of the episode with this first observation (room and task): alternate `choose` and `observe`."""
 
     def __init__(self, first_observation: str) -> None:
         self.goal: Goal = read_goal(first_observation)

@@ -256,12 +256,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """
-    Attributes:
-        state: the state after the command.
-        feedback: the player's text.
-        won: whether the goal holds; then the reward is 1, else 0.
-    """
+    """The state after a command, the player's text, and whether the goal holds; then the reward is 1, else 0."""
 
     state: State
     feedback: str

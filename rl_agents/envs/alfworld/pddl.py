@@ -171,10 +171,7 @@ def read_expression(text: str) -> Expression:
 
 
 class _Scope:
-    """The names that a formula may have.
-
-    A domain may name objects that a problem lacks (no microwave in a bathroom), so its ``objects`` is None.
-    """
+    """The names that a formula may have; ``objects`` is None in a domain, which may name what a problem lacks."""
 
     def __init__(self, arities: dict[str, int], types: Iterable[str], objects: dict[str, str] | None = None) -> None:
         self.arities = arities

@@ -95,12 +95,7 @@ NO_ANSWER = Verdict(0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class QAState:
-    """The state of an episode. Immutable, so a snapshot is a reference.
-
-    Attributes:
-        read: the different passages that the agent has read, in order.
-        searches: number of calls.
-    """
+    """The state of an episode: the different passages that the agent has read, in order, and the number of searches."""
 
     task: Task
     read: tuple[str, ...] = ()

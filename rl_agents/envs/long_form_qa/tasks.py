@@ -133,12 +133,7 @@ _KEYS = ("question", "points", "answers", "answer", "id", "split")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A question.
-
-    Attributes:
-        points: sentences that an answer must state.
-        references: whole answers.
-    """
+    """A question, the sentences that an answer must state, and whole reference answers."""
 
     task_id: str
     question: str

@@ -31,10 +31,7 @@ from rl_agents.tools.calls import ToolCall, write_response
 
 
 def expert_action(state: EpisodeState, max_turns: int = SPEC.max_turns) -> str:
-    """Return the expert's action: the next searches while evidence is missing and turns are left, else the answer.
-
-    The answer is correct if the evidence was found, and else ``unknown``.
-    """
+    """Return the next searches while evidence is missing and turns are left, else the answer, perhaps ``unknown``."""
     queries = _next_queries(state)[:MAX_CALLS]
     if queries and state.turns + 1 < max_turns:
         calls = [ToolCall(SEARCH.name, {"query": query[:MAX_QUERY_CHARACTERS]}) for query in queries]

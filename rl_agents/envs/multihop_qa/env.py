@@ -72,12 +72,7 @@ Passages found so far:
 
 
 def result_text(found: Sequence[Passage], shown: frozenset[str], style: str) -> str:
-    """Return the answer to a search.
-
-    Args:
-        found: best first.
-        shown: ids of passages that the agent has read; the paper style does not repeat their text.
-    """
+    """Return the answer to a search, best first; the paper style does not repeat the passages in ``shown``."""
     if style == "compact":
         return " ; ".join(passage_text(passage, " ") for passage in found) or "nothing"
     if not found:

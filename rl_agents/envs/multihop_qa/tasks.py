@@ -28,11 +28,7 @@ _WORLD_TASK = re.compile(r"(train|test)/(\d{3})/(\d{2})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A question and its passages.
-
-    Attributes:
-        place: (setting, name) of a generated world, or an index file. So a task is small and can be pickled.
-    """
+    """A question and the (setting, name) of its world or its index file, so that a task is small and can be pickled."""
 
     question: Question
     place: tuple[str, str] | Path

@@ -40,12 +40,7 @@ Links = dict[str, tuple[list[str], list[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """A paper.
-
-    Attributes:
-        references: ids of the papers that it cites.
-        facets: its topics in the words of queries; only of generated papers, and never shown.
-    """
+    """A paper; ``facets`` are its topics in the words of queries, only of generated papers, and never shown."""
 
     paper_id: str
     title: str
@@ -60,12 +55,7 @@ class Paper:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One query.
-
-    Attributes:
-        relevant: ids of the annotated papers.
-        wanted: the facets of a relevant paper; only of generated tasks.
-    """
+    """A query and its annotated papers; ``wanted`` are the facets of a relevant paper, only of generated tasks."""
 
     task_id: str
     query: str
@@ -128,10 +118,7 @@ def citation_links(papers: Iterable[Paper], ids: Mapping[str, str]) -> Links:
 
 
 def read_papers(path: Path) -> Iterator[tuple[tuple[Paper, str], float]]:
-    """Yield the papers of a file in order, each with another id that references may use (or an empty text).
-
-    The number is the share of the file read so far.
-    """
+    """Yield papers in order, each with another id for references (or an empty text), and the share of the file read."""
     return _read(path, lambda record, number: _paper(record))
 
 

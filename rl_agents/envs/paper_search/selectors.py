@@ -97,11 +97,7 @@ class ServerSelector(OpenAIJudge):
         return await asyncio.gather(*asked)
 
     async def score(self, query: str, paper: Passage) -> float:
-        """Return the probability that ``paper`` satisfies ``query``.
-
-        Raises:
-            JudgeError: the server gave no usable reply.
-        """
+        """Return the probability that ``paper`` satisfies ``query``; raises `JudgeError`."""
         text = PROMPT.format(query=query, title=paper.title, abstract=paper.text)
         about = f"{query} -> {paper.title}"
         asked = {"logprobs": True, "top_logprobs": TOP_LOGPROBS, "max_completion_tokens": REPLY_TOKENS}
@@ -116,11 +112,7 @@ class ServerSelector(OpenAIJudge):
 
 
 def _probability(choice: Mapping[str, Any], begin: int) -> float | None:
-    """Return p(True) / (p(True) + p(False)) at the first token that is one of them; None if there is none.
-
-    Args:
-        begin: number of characters of thoughts, whose tokens do not count.
-    """
+    """Return p(True) / (p(True) + p(False)) at the first such token after ``begin`` characters of thoughts, or None."""
     try:
         entries = choice["logprobs"]["content"]
         ends = accumulate(len(entry["token"]) for entry in entries)

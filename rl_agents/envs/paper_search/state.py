@@ -147,13 +147,7 @@ class Refused(ToolError):
 
 
 class CallRunner:
-    """The calls of one turn, one after the other.
-
-    Attributes:
-        state: after the calls so far.
-        reward: of the calls so far.
-        ran: number of calls so far, including refused ones.
-    """
+    """The calls of one turn, one after the other: the state, the reward and the number of calls so far."""
 
     def __init__(self, state: SearchState, library: Library, selector: Selector, options: PaperSearchOptions) -> None:
         self.state, self.reward, self.ran = state, 0.0, 0
@@ -175,12 +169,7 @@ class CallRunner:
         return await self._discover(Action(SEARCH, query, 0), ids, self._options.search_cost)
 
     async def expand(self, arguments: Mapping[str, Any]) -> tuple[Found, ...]:
-        """Add the papers that cite, or are cited by, ``arguments["paper_id"]``, and return the new ones.
-
-        Raises:
-            Refused: the paper is not in the pool, or was expanded before.
-            JudgeError: the selector returned no scores.
-        """
+        """Add the papers that cite ``arguments["paper_id"]`` or are cited; raises `Refused`, `JudgeError`."""
         paper_id = str(arguments["paper_id"]).strip()
         if paper_id not in self.state.pool_ids:
             raise self._refuse(UNKNOWN_PAPER, "no paper of this id is in the paper list")

@@ -37,11 +37,7 @@ def scores_word(movie: Movie) -> str:
 
 
 def read_estimate(content: str, task: Task, style: str) -> Vector | None:
-    """Read a preference vector: ``0.2,0.7,1``, or levels such as ``2,7,10`` in the compact style.
-
-    Returns:
-        None if it is not a vector, or has a number outside [0, 1].
-    """
+    """Read a preference vector: ``0.2,0.7,1``, or levels such as ``2,7,10`` in the compact style; None: it is none."""
     if len(content) > _LONGEST_CONTENT:
         return None
     if style == "paper":

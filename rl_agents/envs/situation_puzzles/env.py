@@ -164,12 +164,7 @@ def make_judge(options: SituationPuzzlesOptions) -> QuestionJudge:
 
 @dataclass(frozen=True, slots=True)
 class PuzzleState:
-    """The state of an episode. Immutable, so a snapshot is a reference.
-
-    Attributes:
-        asked: questions and the judge's replies, oldest first.
-        f1: of the answer, by unit (`F1_UNITS`); 0 before it.
-    """
+    """The state of an episode: questions and replies, oldest first, and the answer's F1 by unit (0 before it)."""
 
     puzzle: Puzzle
     asked: tuple[tuple[str, Reply], ...] = ()

@@ -173,11 +173,7 @@ def themes() -> dict[str, Theme]:
 
 
 def puzzle_from(theme: Theme, given: int, values: Sequence[str], puzzle_id: str) -> Puzzle:
-    """Return the puzzle of ``theme`` with these values in its first slots, and without the other slots.
-
-    Args:
-        given: index of the visible detail.
-    """
+    """Return the puzzle with visible detail number ``given`` and these values in the theme's first slots."""
     chosen = list(zip(theme.slots, values, strict=False))
     facts = [Fact((theme.cues(other),), other == value) for slot, value in chosen for other in theme.slots[slot]]
     return Puzzle(

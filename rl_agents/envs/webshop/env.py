@@ -13,12 +13,7 @@ from rl_agents.envs.webshop.tasks import ShopReply, find_goal, local_store, repl
 
 @dataclass(frozen=True, slots=True)
 class EpisodeState:
-    """The state of an episode; immutable, so a snapshot is a reference to it.
-
-    Attributes:
-        turn: the shop's last reply.
-        problem: the agent's message about its last action; empty for a valid action.
-    """
+    """The state of an episode: the shop's last reply, and the message about the last action (empty if it was valid)."""
 
     task_id: str
     turn: ShopReply

@@ -27,12 +27,7 @@ SMALL_PRICES = (5, 60)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A sort of product.
-
-    Attributes:
-        path: its categories below the department.
-        prices: lowest and highest, in dollars.
-    """
+    """A sort of product: its categories below the department, and its lowest and highest price in dollars."""
 
     name: str
     department: str
@@ -42,12 +37,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Department:
-    """The common properties of the products of a department.
-
-    Attributes:
-        label: WebShop's short name.
-        category: first part of the products' category paths.
-    """
+    """The common properties of a department's products; ``category`` is the first part of their category paths."""
 
     label: str
     category: str

@@ -69,12 +69,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The result of an action.
-
-    Attributes:
-        problem: why nothing happened, one of this module's words; empty for a valid action.
-        score: after a purchase, which ends the session.
-    """
+    """The result of an action: why nothing happened (one of this module's words), and the score of a purchase."""
 
     state: State
     problem: str = ""

@@ -139,12 +139,7 @@ def next_observation(turn: ShopReply, style: str, problem: str) -> str:
 
 
 def window(turn: ShopReply, style: str, problem: str, history: Sequence[tuple[str, str]], steps: int) -> str:
-    """Return the whole prompt for one step, as both papers rebuild it.
-
-    Args:
-        history: the last (observation, response) pairs, oldest first.
-        steps: number of steps so far.
-    """
+    """Return the whole prompt after ``steps`` steps, with the last (observation, response) pairs, oldest first."""
     lines, goal = _history_lines(history, style, steps), turn.goal
     if style == "compact":
         limit = "" if goal.price_upper >= NO_LIMIT else f" under {goal.price_upper:.0f}"

@@ -86,11 +86,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """A request for one product, from which goals are made.
-
-    Attributes:
-        options: the wanted values; None (synthetic instructions): every combination of the product's options is a goal.
-    """
+    """A request for one product; without ``options`` (synthetic), every combination of the product's is a goal."""
 
     text: str
     attributes: tuple[str, ...]
@@ -110,11 +106,7 @@ PRODUCT, INSTRUCTIONS = TypeAdapter(Product), TypeAdapter(tuple[Instruction, ...
 
 
 def product_from_record(record: Mapping[str, Any], attributes: Sequence[str]) -> Product | None:
-    """Clean one official product record.
-
-    Returns:
-        None for records that WebShop excludes: an asin that is ``nan`` or longer than ten characters.
-    """
+    """Clean an official product record; None if WebShop excludes it: its asin is ``nan`` or too long."""
     asin = _text(record["asin"])
     if asin == "nan" or not 0 < len(asin) <= MAX_ASIN:
         return None

@@ -131,11 +131,7 @@ CREATE TABLE goals (kind TEXT, first INTEGER, product INTEGER, PRIMARY KEY (kind
 
 
 def build_store(path: Path, entries: Iterable[tuple[Entry, float | None]]) -> None:
-    """Write the store of ``entries`` to ``path``, at once or not at all.
-
-    Args:
-        entries: products with the share of the source that has been read; of equal asins the first is kept.
-    """
+    """Write the store to ``path``, at once or not at all; of entries with equal asins the first is kept."""
     with new_database(path) as (db, folder):
         db.executescript(_SCHEMA)
         words = TextIndexWriter(db, str(folder / "words.sqlite"))
