@@ -97,14 +97,15 @@ class SeatEnv(EnvGuard):
         return self.game.over is None
 
     async def reset(self, **_: Any) -> tuple[str, dict[str, Any]]:
-        """Return what the seat reads in its first turn, which has come."""
-        return self.game.told[0], dict(self.game.told[1])
+        """Return what the seat reads in its turn, which has come; no other seat has its states."""
+        observation, info = self.game.told
+        return observation, {**info, "anchor": f"seat {self.seat}: {info.get('anchor', observation)}"}
 
     async def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Act, and wait for the next turn; whether the seat has won is read from its rewards."""
         valid = (await self.game.act(action)).valid
         await self.turn()
-        observation, info = self.game.told
+        observation, info = await self.reset()
         observation = observation if info["seat"] == self.seat else ""  # the game ended in another seat's turn
         reward, self.earned = self.earned, 0.0
         return observation, reward, *(self.game.over or (False, False)), {**info, "valid": valid, "success": None}

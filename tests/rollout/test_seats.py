@@ -77,7 +77,10 @@ def test_each_seat_has_its_rewards_and_its_own_baseline() -> None:
     assert [t.episode_return for t in trajectories] == [-1.0, -2.0, 1.0, 2.0]
     assert [t.success for t in trajectories] == [False, False, True, True]
     assert {(t.end_cause, t.terminated) for t in trajectories} == {("terminated", True)}
-    assert [[step.anchor for step in t.steps] for t in trajectories[::2]] == [["Q ", "Q pb"], ["K p"]]
+    assert [[step.anchor for step in t.steps] for t in trajectories[::2]] == [
+        ["seat 0: Q ", "seat 0: Q pb"],
+        ["seat 1: K p"],
+    ]
     rows = build_samples(trajectories, "merged")
     dr_grpo_credit(rows, trajectories, GrpoKeys())
     assert [float(row.advantages[row.mask > 0].mean()) for row in rows] == [0.5, -0.5, -0.5, 0.5]  # type: ignore[index]
