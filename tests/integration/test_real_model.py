@@ -179,28 +179,13 @@ def learned(algo: AgentAlgorithm) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if not name.startswith(("timing_s/", "perf/"))}
 
 
-def test_a_resumed_run_goes_on_bit_for_bit(smollm2_dir: Path, tmp_path: Path) -> None:
-    algo = build(smollm2_dir, lr=2e-5)
-    assert learned(algo)["rollout_corr/logprob_diff_max"] < 1e-3
-    algo.save_run_checkpoint(tmp_path / "000001")
-    straight = learned(algo)
-    algo.learner_group.save_hf(tmp_path / "straight")
-    algo.stop()
-    second = AgentAlgorithm.from_checkpoint(tmp_path / "000001")
-    assert learned(second) == straight
-    second.learner_group.save_hf(tmp_path / "resumed")
-    second.stop()
-    one, other = (load_causal_lm(tmp_path / name, "float32").state_dict() for name in ("straight", "resumed"))
-    assert all(torch.equal(one[name], other[name]) for name in one)
-
-
 @pytest.mark.skipif(find_spec("peft") is None, reason="peft is an optional extra")
 def test_an_exported_adapter_generates_elsewhere_what_the_merged_model_does(smollm2_dir: Path, tmp_path: Path) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     algo = build(smollm2_dir, lora_rank=4, lr=1e-2)
-    learned(algo)
+    assert learned(algo)["rollout_corr/logprob_diff_max"] < 1e-3
     algo.learner_group.save_hf(tmp_path / "hf")
     algo.stop()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
