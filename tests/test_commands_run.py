@@ -186,7 +186,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory, beginner_model_dir: Path)
     (folder / "agent.py").write_text(AGENT)
     small = ["--local", "--iterations", "1", "--set", "tasks_per_iteration=2", "eval_episodes=4", "max_turns=3"]
     assert main(["--model", str(beginner_model_dir), "--output", str(folder / "runs" / "NAME"), *small]) == 0
-    for name in ("runs/demo", "runs/a", "runs/b", "runs/c", "sweeps/vspo_small/trials/a"):
+    for name in ("runs/demo", "runs/a", "runs/b", "runs/c", "runs/tour-sweep/trials/a"):
         shutil.copytree(folder / "runs" / "NAME", folder / name)
     return folder
 
