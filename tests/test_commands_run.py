@@ -34,6 +34,8 @@ from benchmarks import gpu_memory, treasure
 from rl_agents.cli import main
 from rl_agents.config import parse_assignments
 from rl_agents.data.hub import hub_files
+from rl_agents.envs.harbor.sandbox import sandbox_kind
+from rl_agents.errors import InputError
 from rl_agents.serving import app
 from rl_agents.tuning.trial import SweepTrial
 
@@ -66,9 +68,19 @@ CANNOT = {
     r"benchmarks\.(real_model|curriculum)": "trains for minutes or hours",
 }
 NOT_HERE = [*PRINTED, *SHOWN, *ELSEWHERE, *CANNOT]
+
+
+def usable(sandbox: str) -> bool:
+    try:
+        return bool(sandbox_kind(sandbox))
+    except InputError:
+        return False
+
+
 #: Whether there is what a line needs.
 IF = {
     r"env mcp": find_spec("mcp") is not None,
+    r"env harbor": usable("bubblewrap"),
     r"AGENT_KEY": shutil.which("openssl") is not None,
     r"venv-clients/bin": (ROOT / ".venv-clients" / "bin" / "python").exists(),
 }
@@ -93,6 +105,7 @@ SMALLER = [
     (r"^--(?!resume)", "--iterations 1 --set tasks_per_iteration=2"),
     (r"^--resume", "--iterations 2"),
     (r"^--.*(my_task|1gpu)", "--set engine=torch num_learners=0 gpus_per_learner=0"),
+    (r"env harbor", "--set env.sandbox=bubblewrap"),
     (r"agent_command", "--set tasks_per_iteration=1 group_size=2 max_model_len=2048"),
     (r"^sft", "--iterations 1 --set demonstrations=16 minibatches=1"),
     (r"^eval", "--local --episodes 2"),

@@ -52,13 +52,16 @@ def on_linux(option: int, value: int) -> None:
 
 def start(command: list[str]) -> int:
     """Start the agent in a new session with empty standard input, and return its process id."""
-    parent = os.getpid()
+    parent, (begun, ready) = os.getpid(), os.pipe()
     child = os.fork()
     if child:
+        os.close(ready)
+        os.read(begun, 1)  # before, a signal to its group reaches nothing
         return child
     try:
         os.setsid()
         on_linux(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.close(ready)
         if os.getppid() != parent:
             os._exit(128 + signal.SIGKILL)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):

@@ -209,6 +209,17 @@ asyncio.run(agent.run(Given("s", "k", "http://x", {{"id": "1"}}, 0), 600.0))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG")
+@pytest.mark.parametrize("grace_s", ["0.0", "0.01"])
+def test_agent_that_is_ended_before_it_has_begun_is_killed(grace_s):
+    words = [sys.executable, "-I", "-S", CHILD, grace_s, "sleep", "100"]
+    for _ in range(5):
+        started = subprocess.Popen(words, stdin=subprocess.DEVNULL)
+        try:
+            assert started.wait(60) in (128 + signal.SIGTERM, 128 + signal.SIGKILL)
+        finally:
+            started.kill()
+
+
 def test_agent_does_not_survive_the_one_who_guards_it(tmp_path):
     note = tmp_path / "pids"
     guard = subprocess.Popen(

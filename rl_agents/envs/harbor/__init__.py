@@ -18,13 +18,18 @@ class HarborOptions:
     path: str = key("", "folder of Harbor tasks, or one task")
     test_path: str = key("", "folder of test tasks; empty for a tenth of the tasks", needs="path")
     sandbox: Literal["auto", "podman", "docker", "bubblewrap", "none"] = key(
-        "auto", "isolation of commands; auto: the first of podman, docker, bubblewrap that works; none: trusted tasks only"
+        "auto",
+        "isolation of commands; auto: the first of podman, docker, bubblewrap that works; none: trusted tasks only",
     )
-    build: Literal["refuse", "ignore"] = key("refuse", "instructions of a Dockerfile that only podman and docker can run")
+    build: Literal["refuse", "ignore"] = key(
+        "refuse", "instructions of a Dockerfile that only podman and docker can run"
+    )
     network: bool = key(False, "whether commands and tests may use the network; always with sandbox=none")
     reward: str = key("reward", "named reward that is trained on; all are metrics")
     success_reward: float = key(1.0, "lowest reward of a success")
-    command_timeout_s: float = key(60.0, "time limit of a command, in seconds; a task limits all of them together", gt=0)
+    command_timeout_s: float = key(
+        60.0, "time limit of a command, in seconds; a task limits all of them together", gt=0
+    )
     memory_mb: int = key(2048, "memory in MiB for tasks that name none", ge=16)
     max_output: int = key(8000, "characters of a command's output; longer ones lose their middle", ge=100)
     player: str = key("", "player that the warm-start model imitates: <module>:<function>(observation, random)")

@@ -34,7 +34,7 @@ def tasks_of(options: HarborOptions) -> Mapping[str, Mapping[str, Task]]:
     """Return the tasks of both sets by name; raises as `load_tasks` and `sandbox_kind` do."""
     if not options.path:
         raise InputError(f"environment harbor needs env.path=FOLDER, a folder of Harbor tasks ({PAGE})")
-    return load_tasks(options.path, options.test_path, sandbox_kind(options.sandbox), options.build)
+    return load_tasks(options, sandbox_kind(options.sandbox))
 
 
 def task_ids(split: str, options: HarborOptions) -> list[str]:
@@ -46,7 +46,7 @@ def starter_of(options: HarborOptions) -> StarterSpec:
     """Return the warm-start model that imitates the function ``env.player``."""
     if not options.player:
         raise NoPlayer(SPEC.name, f", or env.player=<module>:<function> ({PAGE})")
-    return words_starter(SPEC, member(options.player, "env.player"), options, "", "")
+    return words_starter(SPEC, member(options.player, "env.player"), options, options.player, "")
 
 
 def read_rewards(said: str) -> dict[str, float]:
@@ -103,8 +103,7 @@ class HarborEnv(gymnasium.Env[str, str]):
         self._metrics["invalid_actions"] += not valid
         truncated = bool(results) and (self._metrics["turns"] >= self.max_turns or self._left_s <= 0)
         reward = await self._verify() if truncated or not results else 0.0
-        info = self._info(valid, reward) | {"query": " ; ".join(str(result.call) for result in results if result.call)}
-        return render_results(results), reward, not results, truncated, info
+        return render_results(results), reward, not results, truncated, self._info(valid, reward)
 
     def close(self) -> None:
         sandbox, self._sandbox = self._sandbox, None
@@ -124,10 +123,12 @@ class HarborEnv(gymnasium.Env[str, str]):
             raise ToolError("not run: the time of the episode is over")
         since = time.monotonic()
         code, said = await self._sandbox.run(str(arguments["command"]), limit_s)
-        self._left_s -= time.monotonic() - since
+        self._left_s -= min(time.monotonic() - since, limit_s)  # without the work of a container engine
         self._metrics["timeouts"] += code is None
-        note = f"killed: more than {limit_s:g} s, or too much output" if code is None else f"exit code {code}"
-        return "\n".join(filter(None, (cut_text(said.strip(), self.options.max_output), "" if code == 0 else f"[{note}]")))
+        shown, note = cut_text(said.strip(), self.options.max_output), f"exit code {code}"
+        if code is None:
+            note = f"killed: more than {limit_s:g} s, or too much output"
+        return shown if code == 0 else f"{shown}\n[{note}]".lstrip("\n")
 
     async def _verify(self) -> float:
         if self._sandbox is None:

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from rl_agents.background import Remembered
 from rl_agents.envs.harbor import PAGE, HarborOptions
@@ -38,8 +39,8 @@ SHARED = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64",
     "/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs", "/etc/resolv.conf", "/etc/nsswitch.conf",
 )  # fmt: skip
-#: A shell that waits until its input closes. Killed processes may still write for a moment.
-KEEPER = 'cat; {}for try in 1 2 3 4 5 6 7 8 9; do chmod -R u+rwX "$1"; rm -rf "$1" && exit; sleep 0.2; done'
+#: Killed processes may still write for a moment.
+REMOVE = 'for try in 1 2 3 4 5 6 7 8 9; do chmod -R u+rwX "$1"; rm -rf "$1" && exit; sleep 0.2; done'
 #: Prints the name of the reward file and its text, or else an empty line and the end of what the tests said.
 VERIFY = """rm -f /logs/verifier/reward.json /logs/verifier/reward.txt; chmod +x /tests/test.sh
 (/tests/test.sh) >/logs/verifier/test-stdout.txt 2>&1
@@ -70,7 +71,10 @@ async def execute(argv: Sequence[str], limit_s: float, variables: Mapping[str, s
     """Run a program, which has a limit of its own: that of the environment's call does not count."""
     said, code = bytearray(), None
     with in_line(Line(argv[0]), limit_s + ENGINE_S):
-        process = await supervised(argv, 0.0, env=variables, stderr=asyncio.subprocess.STDOUT)
+        # A supervisor would also end podman's own processes, which outlive a command.
+        pipes: dict[str, Any] = {"stdin": -1, "stdout": -1, "stderr": asyncio.subprocess.STDOUT, "env": variables}
+        engine = argv[0] in CONTAINERS
+        process = await (asyncio.create_subprocess_exec(*argv, **pipes) if engine else supervised(argv, 0.0, **pipes))
         assert process.stdin is not None and process.stdout is not None
         try:
             with suppress(TimeoutError):
@@ -79,7 +83,9 @@ async def execute(argv: Sequence[str], limit_s: float, variables: Mapping[str, s
                         said += piece
                     code = await process.wait() if len(said) < MAX_BYTES else None
         finally:
-            process.stdin.close()  # kills what is left
+            process.stdin.close()  # the supervisor kills what is left
+            if engine and process.returncode is None:
+                process.kill()
         while await process.stdout.read(1 << 16):
             pass
         await process.wait()
@@ -95,36 +101,36 @@ class Sandbox:
     def __init__(self, task: Task, kind: str, options: HarborOptions) -> None:
         self.task, self.kind, self.options, self.workdir = task, kind, options, task.workdir
         self.folder = Path(tempfile.mkdtemp(prefix="rl-agents-harbor-")).resolve()
-        self.name, self.root = self.folder.name, self.folder / "root"
-        self.memory_mb = task.memory_mb or int(task.memory[:-1]) * (1024 if "G" in task.memory else 1) or options.memory_mb
-        engine = f"{kind} kill $2; {kind} rm -f $2; " if kind in CONTAINERS else ""
-        words = ["sh", "-c", KEEPER.format(engine), "sh", str(self.folder), self.name]
-        null = subprocess.DEVNULL
-        self._keeper = subprocess.Popen(words, stdin=-1, stdout=null, stderr=null, start_new_session=True)
+        self.name, self.root, self.memory_mb = (
+            self.folder.name,
+            self.folder / "root",
+            task.memory_mb or options.memory_mb,
+        )
+        engine = f"{kind} kill $2 || {kind} rm -f $2; " if kind in CONTAINERS else ""
+        words = ["sh", "-c", f"(cat; {engine}{REMOVE}) >/dev/null 2>&1", "sh", str(self.folder), self.name]
+        self._keeper = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
 
     async def open(self) -> None:
         """Start the container, or copy the files; raises `RuntimeError`: the container engine fails."""
         await (self._start() if self.kind in CONTAINERS else asyncio.to_thread(self._copy))
 
     def close(self) -> None:
-        """Kill what still runs, and remove the container and the files."""
+        """Kill what still runs, and remove the container or the files."""
         self._keeper.communicate()
 
     async def run(self, script: str, limit_s: float, phase: str = "agent") -> Ended:
         """Run a script of bash for the ``agent`` or the ``verifier``."""
         given = self.task.variables | (self.task.verifier_variables if phase == "verifier" else {})
         if self.kind in CONTAINERS:
-            options = [f"--env={name}={value}" for name, value in given.items()]
-            options += [f"--workdir={self.workdir}"] * bool(self.workdir)
+            options = [f"--workdir={self.workdir}"] * bool(self.workdir) + [f"--env={k}={v}" for k, v in given.items()]
             inner = [self.name, "timeout", "-s", "KILL", f"{limit_s:.1f}", "bash", "-c", script]
             code, said = await execute([self.kind, "exec", *options, *inner], limit_s + ENGINE_S, os.environ)
             return None if code == 137 else code, said
-        limits = f'ulimit -c 0 -d {self.memory_mb << 10}; exec bash -c "$0"'
+        limited = f'cd "$1"; ulimit -c 0 -d {self.memory_mb << 10}; exec bash -c "$0"'
+        words = ["bash", "-c", limited, script, self.workdir]
         if self.kind == "none":
-            argv = ["bash", "-c", f'cd "$1"; {limits}', self._local(script, phase), f"{self.root}{self.workdir}"]
-        else:
-            argv = [*self._bubblewrap(phase), "bash", "-c", limits, script]
-        code, said = await execute(argv, limit_s, VARIABLES | given)
+            words[3:] = self._local(script, phase), f"{self.root}{self.workdir}"
+        code, said = await execute([*self._bubblewrap(phase), *words], limit_s, VARIABLES | given)
         return code, said.replace(str(self.root), "")
 
     async def verify(self) -> Ended:
@@ -139,11 +145,12 @@ class Sandbox:
         task, home, image = self.task, self.task.folder / "environment", self.task.image
         if not image:
             image = f"rl-agents-harbor:{hashlib.sha256(str(home).encode()).hexdigest()[:16]}"
-            build = self._engine("build", "-q", "-t", image, str(home), limit_s=task.build_s)
-            await _images.get((self.kind, image), lambda: build)
+            build = ("build", "-q", "-t", image, str(home))
+            await _images.get((self.kind, image), lambda: self._engine(*build, limit_s=task.build_s))
         limits = [f"--memory={self.memory_mb}m", "--pids-limit=512", *[f"--cpus={task.cpus}"] * bool(task.cpus)]
         limits += ["--security-opt=no-new-privileges", *["--network=none"] * (not self.options.network)]
-        await self._engine("run", "-d", "--rm", f"--name={self.name}", *limits, image, "sleep", "86400", limit_s=task.build_s)
+        words = ("-d", "--rm", f"--name={self.name}", *limits, image, "sleep", "86400")
+        await self._engine("run", *words, limit_s=task.build_s)
         if not task.dockerfile:  # nothing has copied the files
             self.workdir = self.workdir or (await self._engine("exec", self.name, "pwd")).strip()
             await self._engine("cp", f"{home}/.", f"{self.name}:{self.workdir}")
@@ -155,7 +162,7 @@ class Sandbox:
         return said
 
     def _copy(self) -> None:
-        for name in ("root/root", "root/tmp", "root/logs/agent", "agent/tests", "agent/logs", "verifier/logs"):
+        for name in ("root/root", "root/tmp", "agent/tests", "agent/logs", "verifier/logs"):
             (self.folder / name).mkdir(parents=True)
         self.workdir = self.task.place(self.root)
         shutil.copytree(self.task.folder / "tests", self.folder / "verifier" / "tests")
@@ -165,14 +172,16 @@ class Sandbox:
 
     def _local(self, text: str, phase: str) -> str:
         """Return a text with this machine's paths of /tests, /logs and the working directory's top folder."""
-        text = re.sub(r"(?<![\w.])/(tests|logs/verifier)\b", lambda at: f"{self.folder}/{phase}/{at[1].split('/')[0]}", text)
-        return re.sub(rf"(?<![\w.])/(app|logs|{self.workdir.split('/')[1]})\b", rf"{self.root}/\1", text)
+        places = {"tests": self.folder / phase / "tests", "logs/verifier": self.folder / phase / "logs"}
+        tops = f"tests|logs/verifier|app|logs|{self.workdir.split('/')[1] or 'app'}"
+        return re.sub(rf"(?<![\w.])/({tops})\b", lambda at: str(places.get(at[1], self.root / at[1])), text)
 
     def _bubblewrap(self, phase: str) -> list[str]:
+        """Return the beginning of a command; empty without isolation."""
         own, shared = self.folder / phase, (word for name in SHARED for word in ("--ro-bind-try", name, name))
-        return [
+        words = [
             *BUBBLEWRAP, *["--unshare-net"] * (not self.options.network), "--bind", str(self.root), "/",
             "--tmpfs", "/etc", *shared, "--remount-ro", "/etc", "--proc", "/proc", "--dev", "/dev",
             "--bind", str(own / "tests"), "/tests", "--bind", str(own / "logs"), "/logs/verifier",
-            "--chdir", self.workdir,
         ]  # fmt: skip
+        return words if self.kind == "bubblewrap" else []

@@ -1,0 +1,5 @@
+#!/bin/bash
+answer=$(cat answer.txt)
+[ "$answer" = green ] && right=1 || right=0
+grep -q "^$answer " boxes.txt && color=1 || color=0
+echo "{\"reward\": $right, \"color\": $color}" > /logs/verifier/reward.json
