@@ -1,6 +1,6 @@
 """Runs commands and the verifier of task folders with harbor 0.26 itself, without docker: in bubblewrap.
 
-PYTHON harbor_runner.py '[["FOLDER", ["COMMAND", ...]], ...]'      prints [[instruction, [[code, stdout]], rewards], ...]
+python harbor_runner.py '[["FOLDER", ["COMMAND", ...]], ...]'  # prints [[instruction, [[code, stdout]], rewards], ...]
 """
 
 import asyncio
