@@ -10,8 +10,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 INDEX = ROOT / "docs" / "README.md"
+#: Without the texts of examples, such as the instructions of tasks.
+DOCS = sorted(page for page in (ROOT / "docs").rglob("*.md") if "examples" not in page.parts)
 PAGES = [
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *DOCS,
     *(ROOT / name for name in ("README.md", "AGENTS.md", "CONTRIBUTING.md", "CHANGELOG.md")),
 ]
 
@@ -120,7 +122,7 @@ def test_every_page_can_be_reached_from_the_index():
 
 def test_the_index_names_every_page():
     named = {target_of(INDEX, link) for link in links_in(INDEX.read_text(encoding="utf-8"))}
-    pages = set((ROOT / "docs").rglob("*.md")) - {INDEX}
+    pages = {*DOCS} - {INDEX}
     assert {page.relative_to(ROOT).as_posix() for page in pages - named} == set()
 
 

@@ -33,8 +33,7 @@ from rl_agents.trainer.resolve import MODEL_NOTE, resolve
 from rl_agents.tuning.sweep import load_sweep
 
 #: Those without `mcp`, `openenv` and `harbor`, which need servers or folders, and `pivot`, whose dialogues have one
-#: turn.
-#: Not those that other tests register.
+#: turn. Not those that other tests register.
 BUILT_IN = [name for name, spec in ENVIRONMENTS.items() if spec.module.startswith("rl_agents.")]
 GAMES = [name for name in BUILT_IN if name not in ("mcp", "openenv", "harbor", "pivot", "blackbox")]
 

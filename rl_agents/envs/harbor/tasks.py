@@ -83,8 +83,10 @@ class Task(BaseModel):
                 if not inside.resolve().is_relative_to(root) or not path.resolve().is_relative_to(context):
                     raise InputError(f"harbor task {self.folder}: COPY {rest} leads out of the folder")
                 inside.parent.mkdir(parents=True, exist_ok=True)
-                copy = shutil.copy if path.is_file() else lambda *at: shutil.copytree(*at, True, dirs_exist_ok=True)
-                copy(path, inside)
+                if path.is_dir():
+                    shutil.copytree(path, inside, symlinks=True, dirs_exist_ok=True)
+                else:
+                    shutil.copy(path, inside)
         return self.workdir or workdir
 
 
