@@ -85,7 +85,7 @@ class HarborEnv(gymnasium.Env[str, str]):
         super().reset(seed=seed)
         await asyncio.to_thread(self.close)
         name = str((options or {}).get("task_id") or self.np_random.choice([*self._tasks["train"]]))
-        if (task := (self._tasks["train"] | self._tasks["test"]).get(name)) is None:
+        if (task := {**self._tasks["train"], **self._tasks["test"]}.get(name)) is None:
             raise unknown_task("harbor", name[:80], [*self._tasks["train"], *self._tasks["test"]], "a folder's name")
         self._task, self._left_s = task, task.agent_s
         self._metrics = {"turns": 0.0, "invalid_actions": 0.0, "timeouts": 0.0}
