@@ -19,8 +19,9 @@ from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import build_algorithm, chosen_settings, resolve_settings
 from rl_agents.config.loading import merge_flags, refuse_keys
 from rl_agents.config.settings import EVALUATION_KEYS
+from rl_agents.data.tasks import by_environment
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.envs.base import task_ids
+from rl_agents.envs.base import run_tasks, task_ids
 from rl_agents.errors import InputError
 from rl_agents.inference.hub import find_folder, how_to_get
 from rl_agents.reporting.episode_diagnostics import EpisodeWatch
@@ -81,7 +82,11 @@ def run(argv: Sequence[str]) -> int:
     result = reports if args.compare else next(iter(reports.values()))
     print(json.dumps(json_safe(result), indent=None if args.json else 2))
     if not args.json:
-        print(table(reports) if args.compare else sentence(result), file=sys.stderr)
+        if not args.compare:
+            print(sentence(result), file=sys.stderr)
+            reports = result.get("environments", {})
+        if reports:
+            print(table(reports, "policy" if args.compare else "environment"), file=sys.stderr)
     return 0
 
 
@@ -115,8 +120,8 @@ def refuse_different_tasks(policies: Sequence[tuple[str, Settings]], split: str)
     for label, settings in others:
         if settings.env != mine.env:
             raise InputError(f"--compare: {first} plays {mine.env}, and {label} {settings.env}; choose with --env")
-        tasks = [task_ids(one.env, split, one.env_options) for one in (mine, settings)]
-        if tasks[0] != tasks[1]:
+        tasks = [run_tasks(one, split) for one in (mine, settings)]
+        if [*tasks[0]] != [*tasks[1]]:
             given = mine.env_options
             differ = ", ".join(
                 f"env.{name}" for name, value in settings.env_options.items() if value != given.get(name)
@@ -132,8 +137,8 @@ def number_of_seeds(args: argparse.Namespace, settings: Settings) -> int:
     """
     if not args.samples:
         return args.seeds or 3
-    tasks = len(task_ids(settings.env, args.split, settings.env_options))
-    of_a_seed = max(1, args.episodes // max(1, tasks))
+    tasks = max(len(task_ids(own.env, args.split, own.env_options)) for own in settings.each.values())
+    of_a_seed = max(1, args.episodes // len(settings.each) // max(1, tasks))
     needed = math.ceil(args.samples / of_a_seed)
     if args.seeds and args.seeds < needed:
         each = f"a task has only {args.seeds * of_a_seed} samples (--seeds {args.seeds}, --episodes {args.episodes})"
@@ -172,7 +177,11 @@ def policy_settings(path: str, flags: Mapping[str, Any], args: argparse.Namespac
     checkpoint = folder if (folder / "hf").is_dir() else RunFolder.locate(folder)[2]
     RunFolder.check_whole(checkpoint, ("eval", "--checkpoint"), ("hf/", "config.yaml"))
     settings = restored_settings(checkpoint / "config.yaml")
-    if flags.get("env", settings.env) != settings.env:  # use the other environment's options and turns
+    chosen = flags.get("env", settings.env)
+    if chosen in settings.parts:
+        settings = settings.parts[chosen]
+        settings.task_prefix, flags = "", {name: value for name, value in flags.items() if name != "env"}
+    elif chosen != settings.env:  # use the other environment's options and turns
         settings.env_options, settings.max_turns = {}, 0
     settings.update({**flags, "model": str(checkpoint / "hf")})
     return settings
@@ -207,6 +216,7 @@ def evaluate(settings: Settings, args: argparse.Namespace, label: str = "") -> d
         "temperature": settings.eval_temperature,
         "engine": engine,
         **evaluation_report(by_seed, args.samples),
+        **({"environments": _reports(settings, by_seed, args.samples)} if settings.parts else {}),
         "seconds": round(time.monotonic() - started, 2),
     }
 
@@ -236,6 +246,11 @@ def evaluation_report(by_seed: Sequence[Sequence[Trajectory]], samples: int | No
     }
 
 
+def _reports(settings: Settings, by_seed: Sequence[Sequence[Trajectory]], samples: int | None) -> dict[str, Any]:
+    shares = [by_environment(settings.parts, episodes) for episodes in by_seed]
+    return {name: evaluation_report([own[name] for own in shares], samples) for name in settings.parts}
+
+
 def sentence(report: dict[str, Any]) -> str:
     """Return the report's main numbers as one line."""
     pooled, success = Interval(**report["success_over_tasks"]), report["success"]
@@ -248,11 +263,14 @@ def sentence(report: dict[str, Any]) -> str:
     return line
 
 
-def table(reports: Mapping[str, dict[str, Any]]) -> str:
+def table(reports: Mapping[str, dict[str, Any]], of: str = "policy") -> str:
     rates = {"success_over_tasks": "success [95 % interval]"}
     rates |= {name: name for name in pass_names(next(iter(reports.values())))}
-    lines = [f"| policy | {' | '.join(rates.values())} | return | turns |", f"|---{'|---' * len(rates)}|---|---|"]
+    rows = dict[str, dict[str, Any]]()
     for label, report in reports.items():
+        rows |= {label: report, **{f"{label}, {name}": own for name, own in report.get("environments", {}).items()}}
+    lines = [f"| {of} | {' | '.join(rates.values())} | return | turns |", f"|---{'|---' * len(rates)}|---|---|"]
+    for label, report in rows.items():
         means = f"{report['return']['mean']:.3f} | {report['turns']['mean']:.1f}"
         lines.append(f"| {label} | {' | '.join(f'{Interval(**report[rate]):.3f}' for rate in rates)} | {means} |")
     return "\n".join(lines)

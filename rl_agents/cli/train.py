@@ -22,7 +22,7 @@ from rl_agents.config.loading import load_preset, preset_files
 from rl_agents.config.options import keys_of
 from rl_agents.config.sections import ModelKeys, RunKeys
 from rl_agents.config.settings import LOCAL_KEYS
-from rl_agents.envs.base import env_spec
+from rl_agents.envs.base import divide, env_spec
 from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
 from rl_agents.installation import command, version_text
 from rl_agents.interrupts import Interrupts
@@ -226,10 +226,13 @@ def _check_flat(preset: Mapping[str, Any]) -> None:
 
 def describe(settings: Settings) -> str:
     """Return the essential keys and those that differ from the defaults as text."""
-    defaults = Settings().to_dict()
-    items = settings.to_dict().items()
+    defaults, now = Settings().to_dict(), settings.to_dict()
     always = (*ESSENTIAL_KEYS, *ALGORITHMS[settings.algo].variants)
-    shown = [f"{name}={value}" for name, value in items if name in always or defaults.get(name) != value]
+    del now["environments"]
+    shown = [f"{name}={value}" for name, value in now.items() if name in always or defaults.get(name) != value]
+    for name, part in settings.parts.items():
+        own = {key: value for key, value in part.to_dict().items() if value not in (now.get(key), [])}
+        shown.append(" ".join([f"[{name}: weight={part.weight:g}", *(f"{key}={own[key]}" for key in own)]) + "]")
     return textwrap.fill(" ".join(shown), 110, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
@@ -251,7 +254,9 @@ def resolve_settings(settings: Settings, notes: TextIO | None = None) -> Setting
     # Report typing errors before importing torch, which takes seconds.
     if settings.algo not in ALGORITHMS:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
-    env_spec(settings.env)
+    divide(settings)
+    for own in settings.each.values():
+        env_spec(own.env)
     validate(settings)
     check_trackers(settings.trackers)
     show_start(notes or sys.stdout)
@@ -309,6 +314,9 @@ def success_lines(summary: Mapping[str, Any]) -> list[str]:
         span = f"{summary['iterations']} iterations, {summary['seconds']:.0f} s"
         tasks = f"{summary['eval_episodes']} episodes of {summary['eval_tasks']} tasks"
         lines.append(f"success on the test tasks: {tested[0]:.2f} -> {tested[1]:.2f} in {span}; {tasks}")
+    for name, own in summary.get("environments", {}).items():
+        if ends := _ends(own, "success"):
+            lines.append(f"  {name}: {ends[0]:.2f} -> {ends[1]:.2f}")
     if trained:
         lines.append(f"success on training tasks: {trained[0]:.2f} -> {trained[1]:.2f}, first and last iterations")
     if tested and trained and rose(*trained):
@@ -326,7 +334,7 @@ def _ends(summary: Mapping[str, Any], name: str) -> list[Interval]:
 
 def default_output(kind: str) -> Path:
     """Return a new folder name below runs/, made of ``kind`` and the time."""
-    stem = f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}".replace(":", "-").replace("/", "-")
+    stem = f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}".replace(":", "-").replace("/", "-").replace(",", "+")
     candidates = (Path("runs") / name for name in (stem, *(f"{stem}-{n}" for n in range(2, 1000))))
     return next(path for path in candidates if not path.exists())
 

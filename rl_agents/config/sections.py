@@ -8,7 +8,7 @@ Keys that only one algorithm reads are declared in its module (`rl_agents.algori
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from rl_agents.config.options import key
 from rl_agents.plugins import ASKED
@@ -25,7 +25,10 @@ class RunKeys:
     """Run"""
 
     algo: str = key("grpo", "Algorithm; `run.py list algorithms` shows all")
-    env: str = key("guess_numbers", "Environment; `run.py list environments` shows all")
+    env: str = key("guess_numbers", "Environment; `run.py list environments` shows all; several as a,b")
+    environments: list[dict[str, Any]] = key(
+        [], "Several environments, each `env` and its own keys (docs/how-to/several-environments.md)"
+    )
     plugins: list[str] = key(
         ASKED, "Your own modules or .py files that register algorithms, environments, rewards, and the like"
     )
@@ -33,6 +36,15 @@ class RunKeys:
         0, "Random seed; each episode's stream derives from (seed, iteration, group, member)", ge=0, le=2**32 - 1
     )
     iterations: int = key(50, "Number of training iterations", ge=1, le=1_000_000_000)
+
+
+@dataclass(frozen=True)
+class EntryKeys:
+    """An entry of `environments`, besides the keys of the run that it may set for itself"""
+
+    env: str = key("", "Environment")
+    name: str = key("", "Name in metrics and tasks; if unset: `env`")
+    weight: float = key(1.0, "Share of the groups, relative to the other weights", gt=0)
 
 
 @dataclass

@@ -12,13 +12,21 @@ from typing import Any, Self
 from rl_agents import plugins
 from rl_agents.config import sections
 from rl_agents.config.aliases import canonical, unknown_key
-from rl_agents.config.options import Key, keys_of
+from rl_agents.config.options import Key, keys_of, read_options
 from rl_agents.errors import InputError
 
 #: Keys that ``--local`` sets.
 LOCAL_KEYS: Mapping[str, Any] = {"num_env_runners": 0, "num_learners": 0, "engine": "torch"}
 #: Keys without training: no learner actors, no truncation, and the environment's rewards.
 EVALUATION_KEYS: Mapping[str, Any] = {"num_learners": 0, "truncation": "none", "reward": "environment"}
+#: Keys that each of several environments may set for itself. All others hold for the run.
+OWN_KEYS = (
+    "max_turns", "max_response_tokens", "max_model_len", "max_observation_characters", "context", "max_summary_tokens",
+    "prompting", "env_timeout_s", "env_start_timeout_s", "env_blocking", "env_concurrency",
+    *keys_of(sections.TruncationKeys), *keys_of(sections.RewardKeys),
+)  # fmt: skip
+#: Between the name of an environment and its task, in the task ids of a run over several.
+SEPARATOR = "::"
 
 
 # Data classes take their fields from the last base to the first: this lists the sections backwards.
@@ -64,6 +72,19 @@ class Settings(
         self.engine_choice = ""
         #: The only task set that is played, for an evaluation without training; empty: a run, which has both.
         self.only_split = ""
+        #: The settings of each of several environments by name, as of a run over it alone; empty for a run over one.
+        self.parts: dict[str, Settings] = {}
+        #: Of one of several environments: its share relative to the others', and what begins its task ids.
+        self.weight, self.task_prefix = 1.0, ""
+
+    @property
+    def each(self) -> Mapping[str, Settings]:
+        """The settings of every environment by name; a run over one has its own."""
+        return self.parts or {self.env: self}
+
+    def of(self, task_id: str) -> Settings:
+        """Return the settings of the environment of a task."""
+        return self.parts[task_id.partition(SEPARATOR)[0]] if self.parts else self
 
     def _fill(self) -> None:
         """Set keys without a value to their defaults."""
@@ -101,11 +122,15 @@ class Settings(
             if name not in KEYS and not name.startswith("env."):
                 raise InputError(f"{file}: key '{name}': this version does not have it")
         settings.update(found)
-        settings.explicit, settings.complete = set(), True
+        parts: list[Any] = [settings, *settings.parts.values()]
+        for own in parts:
+            own.explicit, own.complete = set(), True
         return settings
 
     def update(self, data: Mapping[str, Any]) -> None:
         """Set keys in place; types and ranges are checked. Plugins that they name are loaded first.
+
+        ``environments`` divides the run: keys given with it hold where an entry has none, later ones for all entries.
 
         Raises:
             InputError: unknown key, a value of the wrong type or out of range, or a plugin that cannot be loaded.
@@ -116,7 +141,8 @@ class Settings(
             data = {**data, "plugins": list(dict.fromkeys(map(plugins.located, named)))}
         plugins.load()
         self._fill()
-        for name, value in canonical(data).items():
+        found, before = canonical(data), self.env
+        for name, value in found.items():
             if name.startswith("env."):
                 self.env_options[name.removeprefix("env.")] = value
             elif name not in KEYS:
@@ -124,15 +150,56 @@ class Settings(
             else:
                 setattr(self, name, KEYS[name].read(value))
             self.explicit.add(name)
+        if found.get("environments"):
+            self._divide(found.get("env"))
+        elif "environments" in found or self.env != before:
+            self.environments, self.parts = [], {}
+        for part in () if found.get("environments") else self.parts.values():
+            part.update({name: value for name, value in found.items() if name != "env"})
+
+    def _divide(self, env: str | None) -> None:
+        """Build ``parts`` from ``environments``; ``env`` was given together with them."""
+        self.parts = {}  # they must not be parts of the parts
+        parts: dict[str, Settings] = {}
+        for number, entry in enumerate(self.environments, 1):
+            try:
+                name, part = self._part(canonical(entry))
+            except InputError as error:
+                raise InputError(f"environments, entry {number}: {error}") from None
+            if name in parts:
+                raise InputError(f"environments, entry {number}: {name} occurs twice: give one of them another `name`")
+            parts[name] = part
+        if env not in (None, joined := ",".join(parts)):
+            raise InputError(f"env={env} and environments are mutually exclusive: each entry names its own `env`")
+        self.parts, self.env = parts, joined
+
+    def _part(self, entry: Mapping[str, Any]) -> tuple[str, Settings]:
+        """Return the name of an entry, and its keys over those of the run."""
+        own = keys_of(sections.EntryKeys)
+        for name in entry:
+            if name in KEYS and name not in (*own, *OWN_KEYS):
+                raise InputError(f"'{name}' holds for the whole run: write it outside of `environments`")
+            if name not in (*own, *OWN_KEYS) and not name.startswith("env."):
+                raise unknown_key(name, (*own, *OWN_KEYS))
+        keys = read_options(sections.EntryKeys, {name: value for name, value in entry.items() if name in own})
+        name = keys.name or keys.env
+        if not keys.env or SEPARATOR in name:
+            raise InputError(f"`name` must not contain {SEPARATOR}" if keys.env else "`env` is missing")
+        part = copy.deepcopy(self)
+        part.environments, part.explicit = [], self.explicit - {"environments"}
+        part.update({key: value for key, value in entry.items() if key not in ("name", "weight")})
+        part.weight, part.task_prefix = keys.weight, f"{name}{SEPARATOR}"
+        return name, part
 
     def set_defaults(self, data: Mapping[str, Any]) -> None:
         """Like `update`, for keys that were not set explicitly; later defaults may replace the values."""
         if self.complete:
             return
         fresh = {name: value for name, value in data.items() if name not in self.explicit}
-        chosen = set(self.explicit)
+        chosen = [(own, set(own.explicit)) for own in (self, *self.parts.values())]
         self.update(fresh)
-        self.explicit = chosen
+        for own, explicit in chosen:
+            own.explicit = explicit
 
     def make_local(self, given: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Set `LOCAL_KEYS`: run in a single process, without Ray actors.

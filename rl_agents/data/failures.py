@@ -112,6 +112,18 @@ class BadTasks:
         self.left_out.update(new)
         return new
 
+    def observe_environment(self, name: str, episodes: Sequence[Trajectory]) -> str:
+        """Return a line if all episodes of one of several environments fail; the third batch in a row excludes it."""
+        if not all(episode.failed and _kind(episode.end_cause) != JUDGE for episode in episodes):
+            self.strikes.pop(name, None)
+        elif episodes and name not in self.left_out:
+            self.strikes[name] += 1
+            line, causes = FailedEpisodes.of(episodes).sentence(f"episodes of {name}"), ("", "", "; it is excluded now")
+            if self.strikes[name] == len(causes):
+                self.left_out[name] = episodes[0].end_cause
+            return f"{line}{causes[self.strikes[name] - 1]}; the other environments are trained on"
+        return ""
+
 
 def _kind(cause: str) -> str:
     return cause.partition(":")[0]

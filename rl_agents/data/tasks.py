@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from functools import lru_cache
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_agents.config.settings import SEPARATOR
 from rl_agents.data.difficulty import Difficulty
-from rl_agents.data.trajectory import EpisodeSpec
+from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 
 Item = TypeVar("Item")
+Played = TypeVar("Played", EpisodeSpec, Trajectory)
 
 TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES, SELECTION, SEARCH, SUBSTITUTE, RECORDED, MONITOR = range(9)
-EXPERT, DRAW = 9, 10
+EXPERT, DRAW, MIX = 9, 10, 11
+#: The number whose multiples, modulo 1, are spread most evenly.
+GOLDEN = (5**0.5 - 1) / 2
 
 
 def stream_seed(*key: int) -> int:
@@ -46,6 +51,74 @@ def task_at(
     return good[stream_seed(seed, SUBSTITUTE, position) % len(good)] if good else task
 
 
+@dataclass(frozen=True)
+class TaskMix(Sequence[str]):
+    """The tasks of several environments, each with a stream of its own.
+
+    Draw n of a run is of the environment e for which frac(s + n·φ) lies between the sums of the shares before and up to
+    e, with the golden ratio φ and a start s in [0, 1) that the seed fixes. So n draws in a row have nearly n·share of
+    each, without a state that a checkpoint would have to keep. Its task is the next one of the environment's stream.
+
+    Attributes:
+        sets: the tasks of each environment by its name, which begins their ids.
+        weights: in the same order; a share is a weight over their sum.
+    """
+
+    sets: Mapping[str, Sequence[str]]
+    weights: tuple[float, ...]
+
+    @cached_property
+    def _all(self) -> list[str]:
+        return [task for own in self.sets.values() for task in own]
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._all[index]
+
+    def at(self, number: int, seed: int, left_out: Collection[str]) -> tuple[Sequence[str], int]:
+        """Return the tasks of the environment of a draw, and its place in their stream.
+
+        Args:
+            left_out: names of environments that lose their share; another one, by weight, has the draw instead.
+        """
+        names, (chosen, places) = list(self.sets), _draws(self.weights, seed, 1 << max(10, number.bit_length()))
+        own, place = int(chosen[number]), int(places[number])
+        shares = np.array([weight * (name not in left_out) for name, weight in zip(names, self.weights, strict=True)])
+        if not shares[own] and shares.any():
+            random = np.random.default_rng(stream_seed(seed, SUBSTITUTE, number))
+            own, place = int(random.choice(len(names), p=shares / shares.sum())), number
+        return self.sets[names[own]], place
+
+
+@lru_cache(maxsize=4)
+def _draws(weights: tuple[float, ...], seed: int, length: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the environment of each of the first draws, and how many earlier ones it had."""
+    points = (np.random.default_rng(stream_seed(seed, MIX)).random() + np.arange(length) * GOLDEN) % 1.0
+    chosen = np.searchsorted(np.cumsum(weights[:-1]) / sum(weights), points, side="right")
+    counts = np.cumsum(chosen[:, None] == np.arange(len(weights)), axis=0)
+    return chosen, counts[np.arange(length), chosen] - 1
+
+
+def by_environment(names: Iterable[str], episodes: Iterable[Played]) -> dict[str, list[Played]]:
+    """Return the episodes of each of several environments; empty without names, for a run over one."""
+    found: dict[str, list[Played]] = {name: [] for name in names}
+    for episode in episodes if found else ():
+        found[episode.task_id.partition(SEPARATOR)[0]].append(episode)
+    return found
+
+
+def measured(
+    measure: Callable[[Sequence[Trajectory]], Mapping[str, float]], names: Iterable[str], episodes: Sequence[Trajectory]
+) -> dict[str, float]:
+    """Return the metrics of episodes in all, and of each of several environments under ``TAG/NAME``."""
+    found = dict(measure(episodes))
+    for name, own in by_environment(names, episodes).items():
+        found |= {f"{tag}/{name}": value for tag, value in (measure(own) if own else {}).items()}
+    return found
+
+
 def draw_tasks(
     tasks: Sequence[str],
     position: int,
@@ -63,11 +136,17 @@ def draw_tasks(
     Args:
         busy: tasks that are being rolled out, which a curriculum does not draw by weight.
     """
+    if isinstance(tasks, TaskMix):
+        drawn = list[str]()
+        for number in range(position, position + count):
+            own, place = tasks.at(number, seed, left_out)
+            drawn += draw_tasks(own, place, 1, seed, left_out, difficulty, {*busy, *drawn})
+        return drawn
     if difficulty is None or count < 1:
         return [task_at(tasks, position + number, seed, left_out) for number in range(count)]
     weights, index = difficulty.weights(tasks), {task: number for number, task in enumerate(tasks)}
     weights[[index[task] for task in {*left_out, *busy} if task in index]] = 0.0
-    drawn: list[str] = []
+    drawn = []
     for here in range(position, position + count):
         turn = int(here * difficulty.uniform)
         if int((here + 1) * difficulty.uniform) > turn:
@@ -134,8 +213,14 @@ def monitor_specs(
 
 
 def evaluation_specs(tasks: Sequence[str], episodes: int, seed: int) -> list[EpisodeSpec]:
-    """Return evaluation episodes: tasks in a fixed shuffled order, repeated if there are too few."""
-    order = np.random.default_rng(stream_seed(EVALUATION)).permutation(len(tasks))
+    """Return evaluation episodes: tasks in a fixed shuffled order, repeated if there are too few.
+
+    Several environments have equally many, in turn.
+    """
+    sets = list(tasks.sets.values()) if isinstance(tasks, TaskMix) else [tasks]
+    orders = [np.random.default_rng(stream_seed(EVALUATION)).permutation(len(own)) for own in sets]
+    chosen = [(i // len(sets), sets[i % len(sets)], orders[i % len(sets)]) for i in range(episodes)]
     return [
-        EpisodeSpec(tasks[int(order[i % len(tasks)])], i, 0, stream_seed(seed, EVALUATION, i)) for i in range(episodes)
+        EpisodeSpec(own[int(order[place % len(own)])], i, 0, stream_seed(seed, EVALUATION, i))
+        for i, (place, own, order) in enumerate(chosen)
     ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 import gymnasium
 
 from rl_agents.background import settled
+from rl_agents.config import Settings
 from rl_agents.config.options import read_options
+from rl_agents.data.tasks import TaskMix
 from rl_agents.envs.gymnasium_adapter import FAMILY, PREFIX
 from rl_agents.envs.spec import EnvFamily, EnvSpec, StarterSpec, TextEnv
 from rl_agents.errors import InputError, NoPlayer, NoTasks, closest, unknown
@@ -99,6 +101,8 @@ def env_spec(name: str) -> EnvSpec:
 
 def _unknown(name: str) -> InputError:
     first, colon, rest = name.partition(":")
+    if "," in name and all(map(is_environment, name.split(","))):
+        return InputError(f"'{name}': several environments are for training and `eval`; name one of them here")
     if colon or name in gymnasium.registry:
         near = closest(first, FAMILIES, cutoff=0.8) if colon else ""
         meant = f"{near}:{rest}" if near else f"{PREFIX}{name}"
@@ -190,6 +194,27 @@ def game_seats(name: str, options: Mapping[str, Any]) -> int:
     return spec.seats(read_env_options(spec, options))
 
 
+def run_tasks(settings: Settings, split: str) -> Sequence[str]:
+    """Return the task set ``split`` of a run; those of several environments begin with their environment's name."""
+    sets = {
+        name: [f"{own.task_prefix}{task}" for task in task_ids(own.env, split, own.env_options)]
+        for name, own in settings.each.items()
+    }
+    return TaskMix(sets, tuple(own.weight for own in settings.parts.values())) if settings.parts else sets[settings.env]
+
+
+def divide(settings: Settings) -> None:
+    """Replace ``env=a,b`` by ``environments``; a name with commas of its own, such as a family's, stays whole."""
+    names: list[str] = []
+    for name in settings.env.split(","):
+        if names and ":" in names[-1] and not is_environment(name):
+            names[-1] += f",{name}"
+        else:
+            names.append(name)
+    if len(names) > 1 and not settings.parts:
+        settings.update({"environments": [{"env": name} for name in names]})
+
+
 def starter_spec(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> StarterSpec:
     """Return the specification of an environment's warm-start model.
 
@@ -210,6 +235,19 @@ def starter_spec(name: str, options: Mapping[str, Any] = MappingProxyType({})) -
     if spec is None:
         raise NoPlayer(name)
     return (spec.variant(options) if spec.variant else None) or spec
+
+
+def run_starter(settings: Settings) -> tuple[str, StarterSpec]:
+    """Return the name of a run's environments and its warm-start model; raises as `starter_spec` does."""
+    found = {}
+    for name, own in settings.each.items():
+        base = base_environment(own.env, own.env_options)
+        found[name] = base, starter_spec(base, base_options(own.env, own.env_options))
+    if settings.parts:
+        from rl_agents.envs.shared_starter import shared_starter  # torch is slow
+
+        return settings.env, shared_starter(found)
+    return next(iter(found.values()))
 
 
 def starter_defaults(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:

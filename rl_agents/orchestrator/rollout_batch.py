@@ -19,7 +19,15 @@ from rl_agents.data.failures import AGENT_ERROR, BadTasks, FailedEpisodes
 from rl_agents.data.samples import Row
 from rl_agents.data.selection import Selected, SelectionError
 from rl_agents.data.step_table import step_spans
-from rl_agents.data.tasks import DEMONSTRATION, SELECTION, item_at, stream_seed, training_specs
+from rl_agents.data.tasks import (
+    DEMONSTRATION,
+    SELECTION,
+    by_environment,
+    item_at,
+    measured,
+    stream_seed,
+    training_specs,
+)
 from rl_agents.data.trajectory import Trajectory, seat_metrics, step_metrics
 from rl_agents.envs.base import game_seats
 from rl_agents.envs.spec import CUT
@@ -37,11 +45,13 @@ class TaskPosition:
     Attributes:
         bad: tasks that are no longer sampled.
         difficulty: recent success of tasks; None: it does not influence which are drawn.
+        environments: the names of several.
     """
 
     position: int = 0
     bad: BadTasks = field(default_factory=BadTasks)
     difficulty: Difficulty | None = None
+    environments: tuple[str, ...] = ()
 
     def after(self, played: Sequence[Trajectory], position: int | None = None) -> TaskPosition:
         """Return the position after these episodes, and print the tasks that it excludes from now on.
@@ -49,14 +59,19 @@ class TaskPosition:
         Args:
             position: the new one; None: each of their groups was a task of the stream.
         """
-        bad = copy.deepcopy(self.bad)
-        if new := bad.observe(played):
+        bad, shares, new = copy.deepcopy(self.bad), by_environment(self.environments, played), dict[str, str]()
+        for own in shares.values() if shares else [played]:
+            new |= bad.observe(own)
+        if new:
             names = ", ".join(list(new)[:5]) + (", ..." if len(new) > 5 else "")
             cause = next(iter(new.values()))
             print(f"[rl_agents] {len(new)} tasks are excluded from sampling from now on ({cause}): {names}", flush=True)
+        for line in filter(None, (bad.observe_environment(name, own) for name, own in shares.items())):
+            print(f"[rl_agents] {line}", flush=True)
         groups = len({t.group_id for t in played})
         difficulty = self.difficulty and self.difficulty.after(played)
-        return TaskPosition(self.position + groups if position is None else position, bad, difficulty)
+        position = self.position + groups if position is None else position
+        return TaskPosition(position, bad, difficulty, self.environments)
 
 
 @dataclass
@@ -163,7 +178,7 @@ class Episodes:
             self.tasks, iteration, settings.tasks_per_iteration, settings.group_size, settings.seed,
             position=place.position + groups, first_group=groups, left_out=place.bad.left_out,
             difficulty=place.difficulty, busy={t.task_id for t in played},
-            seats=game_seats(settings.env, settings.env_options),
+            seats=max(game_seats(own.env, own.env_options) for own in settings.each.values()),
             opponent=self.older.at(iteration) if self.older else None,
         )  # fmt: skip
         collected = collector.collect(specs, record=True)
@@ -194,7 +209,7 @@ class Episodes:
         Args:
             rounds: number of repeated episodes of each.
         """
-        metrics = {**self.reward.metrics(played), **rollout_metrics(played)}
+        metrics = {**self.reward.metrics(played), **measured(rollout_metrics, self.settings.parts, played)}
         if self.settings.truncation != "none":
             metrics.update(truncation_metrics(played))
         metrics["rollout/resampled_episodes"] = float(sum(rounds))

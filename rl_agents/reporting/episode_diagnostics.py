@@ -12,6 +12,7 @@ import numpy as np
 from rl_agents.advantages import ROUNDING, tolerance
 from rl_agents.config import Settings
 from rl_agents.data.failures import FailedEpisodes
+from rl_agents.data.tasks import by_environment
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.installation import called
 from rl_agents.reporting.statistics import few_tasks
@@ -100,7 +101,7 @@ class EpisodeWatch:
 
     def after_training(self, episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> list[str]:
         """Return the warnings for an iteration's episodes."""
-        failed = FailedEpisodes.of(episodes)
+        failed = FailedEpisodes.of(self._alive(episodes))
         self._recent.append(failed)
         ends = self._too_many(sum(self._recent, FailedEpisodes()))  # `check_training` will say it
         return ([] if ends else self._failures("episodes", failed)) + self._cautions(episodes, record)
@@ -125,7 +126,12 @@ class EpisodeWatch:
 
     def check_evaluation(self, episodes: Sequence[Trajectory]) -> None:
         """As `check_training`, for an evaluation, whose success rate would be meaningless."""
-        self._check("evaluation episodes", FailedEpisodes.of(episodes))
+        self._check("evaluation episodes", FailedEpisodes.of(self._alive(episodes)))
+
+    def _alive(self, episodes: Sequence[Trajectory]) -> Sequence[Trajectory]:
+        """Return the episodes except those of environments that fail wholly while another of several does not."""
+        shares = by_environment(self.settings.parts, episodes).values()
+        return [t for own in shares if not all(t.failed for t in own) for t in own] or episodes
 
     def _check(self, what: str, failed: FailedEpisodes) -> None:
         if self._too_many(failed):

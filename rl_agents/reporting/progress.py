@@ -55,14 +55,21 @@ def plain_line(record: Record, total: int, dtype: str = "float32") -> str:
     shown = cells(record)
     if "logprob diff" in shown and record[DIFFERENCE] > NORMAL[dtype]:
         shown["logprob diff"] += f" (normal in {dtype}: up to {_short_exponent(NORMAL[dtype])})"
+    if "success" in shown:
+        shown["success"] += _of_each(record, "rollout/success_rate/")
     parts = [f"iter {record['iteration']}/{total}", *(f"{label} {text}" for label, text in shown.items())]
     if record.get("timing_s/iteration") is not None:
         # The checkpoint before it waits for running rollouts.
         parts.append(f"{record['timing_s/iteration'] + record.get('timing_s/checkpoint', 0.0):.1f} s")
     rate, low, high = (record.get(f"eval/success_{part}") for part in ("rate", "low", "high"))
     if rate is not None:
-        parts.append(f"(eval {rate:.2f} [{low:.2f}, {high:.2f}])")
+        parts.append(f"(eval {rate:.2f} [{low:.2f}, {high:.2f}]{_of_each(record, 'eval/success_rate/')})")
     return "  ".join(parts)
+
+
+def _of_each(record: Record, tag: str) -> str:
+    """Return the values of several environments, each after its name."""
+    return "".join(f", {key.removeprefix(tag)} {record[key]:.2f}" for key in record if key.startswith(tag))
 
 
 class Progress:

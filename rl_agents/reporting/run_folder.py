@@ -39,7 +39,7 @@ Record = dict[str, Any]
 
 #: Keys that cannot change when a run is resumed, and why.
 FIXED = {
-    "algo": "", "env": "", "seed": "",
+    "algo": "", "env": "", "environments": "", "seed": "",
     "lora_rank": ": it decides which weights are trained: adapters of that rank, or with 0 all",
     "lora_alpha": ": it scales what the adapters have learned",
     "optimizer": ": the saved moments are those of this optimizer",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from rl_agents import plugins
 from rl_agents.background import abandon_if_blocked, begin, settled
 from rl_agents.config import Settings
+from rl_agents.data.tasks import by_environment
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import described, number_from, report_once, unknown
 from rl_agents.rewards.prs import ProgressiveReward
@@ -45,6 +46,26 @@ class EnvironmentReward(Reward):
     """The environment's rewards, unchanged."""
 
     waits = False
+
+
+@dataclass(frozen=True)
+class RewardOfEach(Reward):
+    """The rewards of several environments."""
+
+    own: Mapping[str, Reward]
+
+    @property
+    def waits(self) -> bool:
+        return any(reward.waits for reward in self.own.values())
+
+    def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        for name, played in by_environment(self.own, trajectories).items():
+            self.own[name].apply(played)
+        return self.metrics(trajectories)
+
+    def metrics(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        shares = by_environment(self.own, trajectories).items()
+        return {f"{t}/{name}": value for name, own in shares if own for t, value in self.own[name].metrics(own).items()}
 
 
 #: Scores an episode, or returns a coroutine that does.
@@ -167,6 +188,8 @@ def make_reward(settings: Settings) -> Reward:
     Raises:
         InputError: an unknown name (the nearest is offered), or the judge's API key is not set.
     """
+    if settings.parts:
+        return RewardOfEach({name: make_reward(own) for name, own in settings.parts.items()})
     if settings.reward not in REWARDS:
         raise unknown("reward", settings.reward, REWARDS)
     built: Reward = REWARDS[settings.reward].build(settings)

@@ -126,7 +126,7 @@ class Episode:
         Raises:
             InputError: the environment reports a user error.
         """
-        options = {"task_id": self.spec.task_id}
+        options = {"task_id": self.spec.task_id.removeprefix(self.limits.task_prefix)}
         try:
             answer = await self.guard.call(self.env.reset, seed=self.spec.seed, options=options)
             self.answer = read_reset(answer, self.limits.max_observation_characters, self.env)

@@ -227,7 +227,7 @@ async def _play(
         EngineError: a request has no answer, for which the agent is not responsible.
         InputError: there is no such task.
     """
-    task = task_payload(spec.task_id, box.options, box.max_turns)
+    task = task_payload(spec.task_id.removeprefix(limits.task_prefix), box.options, box.max_turns)
     words = answer_words(box.options) or ANSWER_INSTRUCTION
     session = f"s{spec.seed:016x}"
     async with places:

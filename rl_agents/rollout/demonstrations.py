@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -34,13 +35,23 @@ from rl_agents.traces.formats import FIELDS
 def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> Sequence[Trajectory]:
     """Return the dialogues of ``settings.demonstration_data``, or of the environment's demonstrator.
 
-    The demonstrator solves ``settings.demonstrations`` training tasks, drawn with replacement.
+    The demonstrator solves ``settings.demonstrations`` training tasks, drawn with replacement; of several environments
+    each has its share.
 
     Raises:
         InputError: the environment has no demonstrator, or the table cannot be used.
     """
     if settings.demonstration_data:
         return Dialogues(settings, model_dir)
+    if settings.parts:
+        found, total = list[Trajectory](), sum(own.weight for own in settings.parts.values())
+        for own in settings.parts.values():
+            share = copy.copy(own)
+            share.demonstrations = max(1, round(settings.demonstrations * own.weight / total))
+            for trajectory in demonstrated_trajectories(share, model_dir, seed):
+                trajectory.task_id, trajectory.group_id = f"{own.task_prefix}{trajectory.task_id}", len(found)
+                found.append(trajectory)
+        return found
     starter = starter_spec(settings.env, settings.env_options)
     tasks = task_ids(settings.env, "train", settings.env_options)
     options = read_env_options(env_spec(settings.env), settings.env_options)

@@ -7,7 +7,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +15,60 @@ import ray
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.debug import update_global_seed_if_necessary
 
-from rl_agents.chat.template import ChatOptions, load_tokenizer, make_context
+from rl_agents.chat.template import ChatOptions, ContextPolicy, load_tokenizer, make_context
 from rl_agents.config import Settings
-from rl_agents.data.trajectory import EpisodeSpec
+from rl_agents.data.tasks import by_environment
+from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import InputError
 from rl_agents.gateway.agent_interpreter import close_hosts
 from rl_agents.inference.base import Engine, EngineSettings, Weights
 from rl_agents.interrupts import event_loop
 from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
-from rl_agents.rollout.blackbox import collect_blackbox, load_black_box
+from rl_agents.rollout.blackbox import BlackBox, collect_blackbox, load_black_box
 from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
 from rl_agents.rollout.branching_check import BranchingCheck, check_branching
-from rl_agents.rollout.env_pool import env_pool
+from rl_agents.rollout.env_pool import EnvPool, env_pool
 from rl_agents.rollout.env_worker import CallNote
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.request_queue import JobBatch, RequestQueue
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.store.trajectory_store import PoolError
+
+
+@dataclass
+class Setup:
+    """How the episodes of an environment run.
+
+    Attributes:
+        places: the limit that concurrent batches of ``black_box``'s agents share.
+    """
+
+    limits: Limits
+    context: ContextPolicy
+    pool: EnvPool
+    black_box: BlackBox | None
+    places: asyncio.Semaphore | None
+
+    @classmethod
+    def of(cls, settings: Settings, tokenizer: Any, note: CallNote | None) -> Setup:
+        context = make_context(settings.context, tokenizer, ChatOptions.from_settings(settings))
+        pool, box = env_pool(settings), load_black_box(settings)
+        pool.watch.note = note
+        places = None if box is None else asyncio.Semaphore(box.options.agent_concurrency)
+        return cls(Limits.from_settings(settings), context, pool, box, places)
+
+    async def episodes(
+        self, specs: Sequence[EpisodeSpec], engine: Engine, temperature: float | None, recorder: Recorder | None
+    ) -> Rollouts:
+        """Run episodes by the built-in loop or by black-box agents; see `TextEnvRunner.sample`."""
+        limits = self.limits if temperature is None else self.limits.for_evaluation(temperature)
+        try:
+            if self.black_box is None:
+                return await collect_episodes(specs, self.pool, engine, self.context, limits, recorder)
+            template = self.context.template
+            return await collect_blackbox(specs, self.black_box, engine, template, limits, recorder, self.places)
+        except InputError as error:
+            return Rollouts(unfinished=list(specs), input_error=str(error))
 
 
 class TextEnvRunner(EnvRunner):
@@ -42,7 +79,7 @@ class TextEnvRunner(EnvRunner):
     """
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
-        """Build tokenizer, context and an empty environment pool.
+        """Build tokenizer, and context and an empty environment pool for every environment.
 
         Args:
             config: an `AlgorithmConfig` with ``agent`` (`Settings`) and ``model_dir`` (with the tokenizer).
@@ -55,13 +92,8 @@ class TextEnvRunner(EnvRunner):
         super().__init__(config=config.copy(copy_frozen=False).debugging(seed=None), **kwargs)
         agent: Settings = self.config.agent
         update_global_seed_if_necessary(None, agent.seed + (self.worker_index or 0))
-        self.limits = Limits.from_settings(agent)
-        self.context = make_context(
-            agent.context, load_tokenizer(self.config.model_dir), ChatOptions.from_settings(agent)
-        )
-        self.pool = env_pool(agent)
-        self.pool.watch.note = _call_note()
-        self.black_box = load_black_box(agent)
+        tokenizer, self.note = load_tokenizer(self.config.model_dir), _call_note()
+        self.setups = {name: Setup.of(own, tokenizer, self.note) for name, own in agent.each.items()}
         #: In local mode the driver sets and closes it.
         self.engine: Engine | None = None
         #: Number of the push that brought the weights of this runner's own engine; 0: it has the checkpoint's.
@@ -72,8 +104,6 @@ class TextEnvRunner(EnvRunner):
         # One loop for the whole life, because engine clients keep connections and locks that belong to it.
         self._loop = event_loop()
         self._bench = RequestQueue(self._loop, lambda batch: METHODS[batch.method](self, batch.jobs, **batch.options))
-        # Concurrent batches of black-box agents share these places.
-        self._places = None if self.black_box is None else asyncio.Semaphore(self.black_box.options.agent_concurrency)
 
     def sync_engine(self, weights: Weights, version: int) -> None:
         """Give the engine in this process new weights (local mode, and ``placement=colocate``)."""
@@ -147,21 +177,16 @@ class TextEnvRunner(EnvRunner):
         rollouts: Rollouts = self.exchange([batch])[batch.number]
         return rollouts
 
-    def episodes(
-        self, specs: Sequence[EpisodeSpec], engine: Engine, limits: Limits, recorder: Recorder | None
-    ) -> Coroutine[Any, Any, Rollouts]:
-        """Run episodes by the built-in loop or by black-box agents."""
-        if self.black_box is None:
-            return collect_episodes(specs, self.pool, engine, self.context, limits, recorder)
-        template = self.context.template
-        return collect_blackbox(specs, self.black_box, engine, template, limits, recorder, self._places)
+    @property
+    def setup(self) -> Setup:
+        """The setup of the run's only environment, or of the first one."""
+        return next(iter(self.setups.values()))
 
     def lost_task(self) -> str:
         """Return, once, the task in whose environment this process's predecessor died; empty if there is none."""
-        note = self.pool.watch.note
-        if note is None:
+        if self.note is None:
             return ""
-        task, note.left = note.left, ""
+        task, self.note.left = self.note.left, ""
         return task
 
     def recorder_of(self, attempt: int | None) -> Recorder | None:
@@ -172,12 +197,12 @@ class TextEnvRunner(EnvRunner):
     def player(self) -> Player:
         if self.engine is None:
             raise RuntimeError("this env runner has no engine yet")
-        return Player(self.engine, self.context, self.limits)
+        return Player(self.engine, self.setup.context, self.setup.limits)
 
     # --- RLlib's contract ----------------------------------------------------------------------------------------
 
     def assert_healthy(self) -> None:
-        assert self.context is not None and self.pool is not None
+        assert self.setups
 
     def get_spaces(self) -> dict[str, Any]:
         """Return nothing: the modules' spaces do not come from env runners."""
@@ -186,13 +211,14 @@ class TextEnvRunner(EnvRunner):
     def stop(self) -> None:
         """Cancel all episodes, then close environments, the event loop, and an engine that was built here."""
         with contextlib.ExitStack() as last:  # all of these run even if one of them raises
-            if self.pool.watch.note is not None:
-                last.callback(self.pool.watch.note.close)
+            if self.note is not None:
+                last.callback(self.note.close)
             if self._hosts and self.engine is not None:
                 last.callback(self.engine.close)
             last.callback(self._loop.close)
             last.callback(close_hosts)
-            last.callback(lambda: self._loop.run(self.pool.close()))
+            for setup in self.setups.values():
+                last.callback(lambda pool=setup.pool: self._loop.run(pool.close()))
             self._bench.stop()
 
 
@@ -204,23 +230,39 @@ class TextEnvRunner(EnvRunner):
 async def _sample(
     runner: TextEnvRunner, specs: Sequence[EpisodeSpec], temperature: float | None = None, attempt: int | None = None
 ) -> Rollouts:
-    engine = runner.player().engine
-    limits = runner.limits if temperature is None else runner.limits.for_evaluation(temperature)
-    recorder = runner.recorder_of(attempt)
+    engine, recorder = runner.player().engine, runner.recorder_of(attempt)
+    shares = {name: own for name, own in by_environment(runner.config.agent.parts, specs).items() if own}
     try:
-        rollouts = await runner.episodes(specs, engine, limits, recorder)
-    except InputError as error:
-        rollouts = Rollouts(unfinished=list(specs), input_error=str(error))
+        if not shares:
+            return await runner.setup.episodes(specs, engine, temperature, recorder)
+        setups = runner.setups
+        played = [setups[name].episodes(own, engine, temperature, recorder) for name, own in shares.items()]
+        return _joined(specs, await asyncio.gather(*played))
     finally:
         if recorder is not None:
             recorder.send()
-    return rollouts
+
+
+def _joined(specs: Sequence[EpisodeSpec], shares: Sequence[Rollouts]) -> Rollouts:
+    """Join the rollouts of several environments; if one cannot begin, for a user error, its episodes fail."""
+    whole, played = Rollouts(), dict[EpisodeSpec, Trajectory]()
+    for share in shares:
+        whole.engine_errors += share.engine_errors
+        if cause := share.input_error and f"env_error: {share.input_error}":
+            lost = [*share.by_job(), *share.unfinished]
+            share = Rollouts(
+                [Trajectory(s.task_id, s.group_id, s.member, s.seed, end_cause=cause, failed=True) for s in lost]
+            )
+        whole.unfinished += share.unfinished
+        played |= share.by_job()
+    whole.trajectories = [played[spec] for spec in specs if spec in played]
+    return whole
 
 
 async def _expand(runner: TextEnvRunner, specs: Sequence[BranchSpec], attempt: int | None = None) -> Expansions:
     player = replace(runner.player(), recorder=runner.recorder_of(attempt))
     try:
-        expansions = await expand_all(specs, runner.pool, player, runner.config.agent.branching)
+        expansions = await expand_all(specs, runner.setup.pool, player, runner.config.agent.branching)
     finally:
         if player.recorder is not None:
             player.recorder.send()
@@ -229,7 +271,7 @@ async def _expand(runner: TextEnvRunner, specs: Sequence[BranchSpec], attempt: i
 
 async def _check_branching(runner: TextEnvRunner, specs: Sequence[EpisodeSpec]) -> BranchingCheck:
     agent: Settings = runner.config.agent
-    return await check_branching(specs, runner.pool, runner.player(), agent.branching, agent.env)
+    return await check_branching(specs, runner.setup.pool, runner.player(), agent.branching, agent.env)
 
 
 METHODS: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {

@@ -37,6 +37,7 @@ class Limits:
         max_observation_characters: of one observation, whose middle is cut; 0: no limit.
         next_prompt: record what the policy would have read next in a cut episode.
         hints: record what a teacher reads in addition.
+        task_prefix: begins the task ids of one of several environments, which does not know it.
     """
 
     max_turns: int
@@ -50,6 +51,7 @@ class Limits:
     next_prompt: bool = False
     hints: bool = False
     max_summary_tokens: int = 0
+    task_prefix: str = ""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Limits:
@@ -65,6 +67,7 @@ class Limits:
             next_prompt=getattr(settings, "bootstrap_on_truncation", False),
             hints=bool(settings.teacher or settings.teacher_url),
             max_summary_tokens=settings.max_summary_tokens,
+            task_prefix=settings.task_prefix,
         )
 
     def for_evaluation(self, temperature: float) -> Limits:

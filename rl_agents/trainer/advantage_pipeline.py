@@ -55,7 +55,10 @@ def assign_credit(
         return {}
     metrics = shape_rewards(rows, trajectories, settings, kl_coef)
     if memory is None:
-        recipe.credit(rows, trajectories, settings)
+        for part in settings.each.values():  # whitening is over the rows of one environment
+            mine = [row for row in rows if settings.of(trajectories[row.trajectory].task_id) is part]
+            if mine:
+                recipe.credit(mine, trajectories, part)
     else:
         memory.credit(rows, trajectories)
         metrics.update(memory.metrics())
@@ -95,14 +98,17 @@ def shape_rewards(
 
 
 def _penalize_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> dict[str, float]:
-    maximum, factor = settings.max_response_tokens, settings.overlong_factor
-    cache = settings.overlong_cache or max(1, maximum // 5)
+    factor, limits = settings.overlong_factor, [settings.of(t.task_id).max_response_tokens for t in trajectories]
     penalties = [
         [  # a summary has its own limit
-            0.0 if step.is_summary else overlong_penalty(len(step.response_ids), maximum, cache, factor=factor)
+            0.0
+            if step.is_summary
+            else overlong_penalty(
+                len(step.response_ids), maximum, settings.overlong_cache or max(1, maximum // 5), factor=factor
+            )
             for step in trajectory.steps
         ]
-        for trajectory in trajectories
+        for trajectory, maximum in zip(trajectories, limits, strict=True)
     ]
     for row in rows:
         for step, *_ in step_spans(row):

@@ -28,9 +28,9 @@ from rl_agents.chat.template import load_tokenizer
 from rl_agents.data.difficulty import Difficulty
 from rl_agents.data.failures import BadTasks
 from rl_agents.data.samples import Row, build_samples
-from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, monitor_specs, stream_seed
+from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, measured, monitor_specs, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
-from rl_agents.envs.base import task_ids
+from rl_agents.envs.base import run_tasks
 from rl_agents.errors import InputError
 from rl_agents.inference.model_shape import context_limit, model_shape, read_config
 from rl_agents.inference.select import resolve_engine
@@ -305,7 +305,7 @@ class AgentAlgorithm(Algorithm):
         self.recipe = ALGORITHMS[settings.algo]
         self.kind, asked = resolve_engine(settings.engine)
         self.engine_description = settings.engine_choice or asked
-        self.train_tasks = task_ids(settings.env, settings.only_split or "train", settings.env_options)
+        self.train_tasks = run_tasks(settings, settings.only_split or "train")
         self.recorded = open_recorded(self.config)
         if settings.teacher_url:
             TeacherServer(settings).check(load_tokenizer(self.config.model_dir))
@@ -428,7 +428,7 @@ class AgentAlgorithm(Algorithm):
         bad, difficulty = BadTasks(dict(counters.left_out), Counter(counters.strikes)), None
         if self.settings.task_sampling == "difficulty":
             difficulty = Difficulty(self.settings.task_uniform_share, counters.success).of(self.train_tasks)
-        self._set_place(TaskPosition(counters.task_position, bad, difficulty))
+        self._set_place(TaskPosition(counters.task_position, bad, difficulty, tuple(self.settings.parts)))
         self.buffer.begin(counters.iteration, counters.policy_version, self.place, counters.in_flight)
         if self.rollout_workers is not None:
             self.rollout_workers.version = None
@@ -668,7 +668,7 @@ class AgentAlgorithm(Algorithm):
         base = run_inputs.of_model(Path(self.config.model_dir))
         found = {run_inputs.TRAIN: run_inputs.of_items(items), run_inputs.BASE: base}
         if settings.eval_episodes:
-            found[run_inputs.TEST] = run_inputs.of_items(task_ids(settings.env, "test", settings.env_options))
+            found[run_inputs.TEST] = run_inputs.of_items(run_tasks(settings, "test"))
         if self.experts is not None:
             found[run_inputs.EXPERT] = run_inputs.of_items(self.experts.dialogues.sources())
         return found
@@ -738,8 +738,7 @@ class AgentAlgorithm(Algorithm):
         self, split: str = "test", episodes: int = 128, temperature: float = 1.0, seed: int = 0
     ) -> list[Trajectory]:
         """Run tasks with the current policy, the same tasks for every seed; tasks repeat if there are too few."""
-        tasks = task_ids(self.settings.env, split, self.settings.env_options)
-        return self.play(evaluation_specs(tasks, episodes, seed), temperature)
+        return self.play(evaluation_specs(run_tasks(self.settings, split), episodes, seed), temperature)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """RLlib's name for a run's evaluation; returns its metrics as `train` does.
@@ -753,7 +752,7 @@ class AgentAlgorithm(Algorithm):
                 "eval_episodes=0: evaluate() plays this number of episodes; or evaluate_policy(episodes=N)"
             )
         episodes = self.evaluate_policy("test", settings.eval_episodes, settings.eval_temperature, settings.seed)
-        return {"agent": evaluation_metrics(episodes)}
+        return {"agent": measured(evaluation_metrics, settings.parts, episodes)}
 
     def play(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> list[Trajectory]:
         """Run episodes without training on them; ``temperature`` None is that of training."""

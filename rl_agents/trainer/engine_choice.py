@@ -14,12 +14,12 @@ from typing import Any, cast
 from rl_agents.config import Settings
 from rl_agents.config.options import keys_of
 from rl_agents.config.sections import EngineKeys
-from rl_agents.envs.base import base_environment, base_options
+from rl_agents.envs.base import run_starter
 from rl_agents.errors import InputError
 from rl_agents.inference.hub import model_folder
 from rl_agents.inference.model_shape import model_shape, read_config
 from rl_agents.inference.select import resolve_engine
-from rl_agents.trainer.warm_start_folder import starter_config, starter_dir
+from rl_agents.trainer.warm_start_folder import starter_config, starter_folder
 
 #: Parameters and context up to which the torch engine is faster on a CPU: the largest that were measured
 #: (benchmarks/results/engine_choice.json). With prompts of 1,000 tokens vLLM is faster even with 0.1 M parameters.
@@ -99,10 +99,9 @@ def model_config(settings: Settings) -> Mapping[str, Any]:
     """Return the config.json of a run's model, also of a warm-start model that is not built yet."""
     if settings.model != "starter":
         return read_config(model_folder(settings.model))
-    env = base_environment(settings.env, settings.env_options)
-    options = base_options(settings.env, settings.env_options)
-    folder = starter_dir(env, settings.starter_iterations, options)
-    return read_config(folder) if (folder / "config.json").is_file() else starter_config(env, options)
+    env, starter = run_starter(settings)
+    folder = starter_folder(env, starter, settings.starter_iterations)
+    return read_config(folder) if (folder / "config.json").is_file() else starter_config(starter)
 
 
 def _needs_vllm(settings: Settings) -> str:

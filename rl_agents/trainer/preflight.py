@@ -72,8 +72,9 @@ def check_settings(settings: Settings, gpu_gb: float = 80.0) -> list[Finding]:
     found.append(Finding("fails", "rates", high) if high else _ok("rates", f"lr={settings.lr:g}"))
     dialogues = None
     if ALGORITHMS[settings.algo].source != "demonstrations":
-        dialogues, findings = _lengths(settings, shape, folder)
-        found += findings
+        for own in settings.each.values():
+            dialogues, findings = _lengths(own, shape, folder)
+            found += findings
     return [*found, *_memory(settings, shape, dialogues, gpu_gb)]
 
 

@@ -174,7 +174,8 @@ def join_session(settings: Settings) -> None:
         return
     ensure_ray(settings.num_engines + settings.num_env_runners + settings.num_learners)
     if ray.util.get_current_placement_group() is None:
-        check_modules(settings.env, settings.plugins)
+        for own in settings.each.values():
+            check_modules(own.env, settings.plugins)
         show_placement(settings)
 
 

@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import Any, cast
 
 from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms import KEYS as ALL_KEYS
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.chain_gae import ChainGaeKeys
 from rl_agents.chat.template import ChatOptions, load_tokenizer, make_context
 from rl_agents.config import Settings, summary_limit, validate
 from rl_agents.config.options import plain_text
+from rl_agents.config.settings import OWN_KEYS
 from rl_agents.config.validation import check_room
 from rl_agents.durable import read_json
 from rl_agents.envs.base import (
     EnvSpec,
     base_environment,
     borrowed,
+    divide,
     env_spec,
     game_seats,
     plain_options,
@@ -129,6 +132,8 @@ MAX_CRITIC_RATIO = 100.0
 def resolve(settings: Settings, with_model: bool = True) -> Settings:
     """Fill the algorithm's and the warm-start model's defaults, and check everything that needs no built model.
 
+    Each of several environments is resolved as if it were the only one; the first one's defaults hold for the run.
+
     Args:
         with_model: False does not read the model's folder, which may be missing then.
 
@@ -137,9 +142,54 @@ def resolve(settings: Settings, with_model: bool = True) -> Settings:
             unusable tokenizer, empty task set.
     """
     settings = copy.deepcopy(settings)
+    divide(settings)
     if settings.algo not in ALGORITHMS:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
     recipe = ALGORITHMS[settings.algo]
+    if not settings.parts:
+        return _resolved(settings, recipe, with_model)
+    for name in ("pool", "teacher", "teacher_url", "expert_data", "demonstration_data"):
+        if getattr(settings, name):
+            raise InputError(f"{name}={getattr(settings, name)} does not work with several environments")
+    if recipe.source == "search" or recipe.memory:
+        raise InputError(f"{recipe.name} compares states, which several environments do not share; take grpo or gigpo")
+    for name, own in settings.parts.items():
+        own.only_split = settings.only_split
+        try:
+            settings.parts[name] = own = _resolved(own, recipe, with_model)
+            if game_seats(own.env, own.env_options) > 1:
+                raise InputError(f"env.opponent={own.env_options['opponent']}: such games are trained alone")
+        except InputError as error:
+            raise InputError(f"environment {name}: {error}") from error
+    return _joined(settings)
+
+
+def _joined(settings: Settings) -> Settings:
+    """Return the run over ``settings.parts``: the first one's keys, with the greatest lengths, and all of theirs."""
+    first, *others = settings.parts.values()
+    run = copy.deepcopy(first)
+    for own in others:
+        for name in ALL_KEYS.keys() - {"env", *OWN_KEYS}:
+            setattr(own, name, getattr(first, name))
+    for name in ("max_turns", "max_response_tokens", "max_model_len", "max_summary_tokens"):
+        setattr(run, name, max(getattr(own, name) for own in settings.parts.values()))
+    run.env, run.parts, run.explicit, run.env_options = settings.env, settings.parts, settings.explicit, {}
+    run.task_prefix, run.lengths = "", "; ".join(filter(None, (own.lengths for own in settings.parts.values())))
+    run.environments = [
+        {
+            "env": own.env, "name": name, "weight": own.weight, **{key: getattr(own, key) for key in OWN_KEYS},
+            **{f"env.{key}": value for key, value in own.env_options.items()},
+        }
+        for name, own in settings.parts.items()
+    ]  # fmt: skip
+    if settings.engine == "auto":
+        run.engine = "auto"
+        settle_engine(run)
+    return run
+
+
+def _resolved(settings: Settings, recipe: AlgorithmSpec, with_model: bool) -> Settings:
+    """Resolve a run over one environment in place; see `resolve`."""
     spec = env_spec(settings.env)
     apply_defaults(settings, recipe)
     if "temperature" in settings.explicit:  # evaluations sample from the trained policy
@@ -195,7 +245,7 @@ def model_defaults(settings: Settings) -> Mapping[str, Any]:
     """
     if settings.model == "starter":
         return starter_defaults(settings.env, settings.env_options)
-    made_for = model_note(settings.model)
+    made_for = model_note(settings.model, settings.env)
     if not made_for or made_for["env"] == settings.env:
         return made_for.get("settings", {})
     if made_for["env"] == base_environment(settings.env, settings.env_options):
@@ -203,15 +253,24 @@ def model_defaults(settings: Settings) -> Mapping[str, Any]:
     return {name: rate for name, rate in made_for["settings"].items() if name in ("lr", "critic_lr")}
 
 
-def model_note(model: str | Path) -> dict[str, Any]:
-    """Return the environment ``env`` that a warm-start model was built for, and its ``settings``; empty for others."""
-    note = (find_folder(model) or Path(model)) / MODEL_NOTE
-    return read_json(note, dict) if note.is_file() else {}
+def model_note(model: str | Path, env: str = "") -> dict[str, Any]:
+    """Return the environment ``env`` that a warm-start model was built for, and its ``settings``; empty for others.
+
+    Args:
+        env: if it is among several environments that share the model, only this one's settings are returned.
+    """
+    file = (find_folder(model) or Path(model)) / MODEL_NOTE
+    note = read_json(file, dict) if file.is_file() else {}
+    for entry in note.get("settings", {}).get("environments", ()):
+        if entry["env"] == env:
+            own = {**note["settings"], **entry}
+            return {"env": env, "settings": {key: own[key] for key in own.keys() - {"env", "name", "environments"}}}
+    return note
 
 
 def built_for(settings: Settings) -> str:
     """Return that the model was built for another environment, and the settings that are not used; else nothing."""
-    note = model_note(settings.model)
+    note = model_note(settings.model, settings.env)
     if not note or note["env"] in (settings.env, base_environment(settings.env, settings.env_options)):
         return ""
     own = " ".join(f"{name}={value}" for name, value in note["settings"].items() if name in KEYS)

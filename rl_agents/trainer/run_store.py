@@ -123,7 +123,7 @@ class RunPool:
         chats: dict[int, Any] = {}
         for name, t in zip(self.names(iteration, trajectories, update), trajectories, strict=True):
             outcomes = (outcome_record(step, name, ordinal, step.call) for ordinal, step in enumerate(t.steps))
-            session = session_record(t, name, kind=kind, iteration=iteration, env=self._settings.env)
+            session = session_record(t, name, kind=kind, iteration=iteration, env=self._settings.of(t.task_id).env)
             chat = t.facts.get("chat")
             if chat and chats.get(t.group_id) == chat:
                 session = replace(session, facts={key: fact for key, fact in t.facts.items() if key != "chat"})

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from rl_agents.data.tasks import measured
 from rl_agents.errors import EpisodesFail, LearnerLost, PolicyFell, RolloutError
 from rl_agents.inference.base import EngineError
 from rl_agents.interrupts import Interrupts
@@ -269,7 +270,8 @@ class TrainLoop:
         self._trackers.episodes(self._completed, episode_rows(self._completed, trajectories))
         self._watch.check_evaluation(trajectories)
         self._say(self._watch.after_evaluation(trajectories))
-        return {**evaluation_metrics(trajectories), "timing_s/eval": time.monotonic() - started}
+        metrics = measured(evaluation_metrics, settings.parts, trajectories)
+        return {**metrics, "timing_s/eval": time.monotonic() - started}
 
     def _evaluated(self, iteration: int) -> bool:
         if not self.algo.settings.eval_episodes:
@@ -337,6 +339,10 @@ def run_summary(
     start = next((r for r in evaluations if r["iteration"] == 0), None)
     end = next((r for r in evaluations if r["iteration"] == settings.iterations), None)
     best = max(evaluations, key=lambda r: r["eval/success_rate"], default=None)
+    each = {
+        of: _evaluation("success_start", start, f"/{of}") | _evaluation("success_end", end, f"/{of}")
+        for of in settings.parts
+    }
     last, sampled = records[-1] if records else {}, () if settings.pool else records
     monitored = collapse_monitor.samples(records)
     return {
@@ -350,6 +356,7 @@ def run_summary(
         **_evaluation("success_best", best),
         "success_best_iteration": best["iteration"] if best else None,
         **{f"eval_{count}": _sum([best or {}], f"eval/{count}") or None for count in ("episodes", "tasks")},
+        **({"environments": each} if each else {}),
         "iterations": completed,
         "seconds": round(last.get("seconds", 0.0), 2),
         "cpu_seconds": round(last.get("cpu_seconds", 0.0), 2),
@@ -383,6 +390,7 @@ def _policy(name: str, samples: Sequence[collapse_monitor.Sample]) -> Record:
     return {name: mean, f"{name}_interval": [max(0.0, mean - width), min(1.0, mean + width)]}
 
 
-def _evaluation(name: str, record: Record | None) -> Record:
-    interval = [record["eval/success_low"], record["eval/success_high"]] if record else None
-    return {name: record["eval/success_rate"] if record else None, f"{name}_interval": interval}
+def _evaluation(name: str, record: Record | None, of: str = "") -> Record:
+    """Return an evaluation's success with its interval; ``of`` is a slash and one of several environments."""
+    rate, *interval = (record.get(f"eval/success_{part}{of}") if record else None for part in ("rate", "low", "high"))
+    return {name: rate, f"{name}_interval": interval if rate is not None else None}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.algorithms import Settings
-from rl_agents.envs.base import base_environment, base_options, env_keys, starter_spec
+from rl_agents.envs.base import env_keys, run_starter, starter_spec
 from rl_agents.envs.spec import StarterSpec
 from rl_agents.inference.hub import model_folder
 from rl_agents.trainer.checkpoint import write_atomically
@@ -26,7 +26,7 @@ from rl_agents.trainer.warm_start_folder import (
     chosen_training,
     environment_keys,
     imitation_keys,
-    starter_dir,
+    starter_folder,
 )
 
 #: Builds an algorithm from settings: `AgentAlgorithm.from_settings`, which callers pass to avoid an import cycle.
@@ -37,14 +37,12 @@ def ensure_model(settings: Settings, build_algo: BuildAlgo) -> Path:
     """Return the folder of the initial weights; builds the warm-start model if it is requested and missing."""
     if settings.model != "starter":
         return model_folder(settings.model).resolve()
-    env = base_environment(settings.env, settings.env_options)
-    options = base_options(settings.env, settings.env_options)
-    folder = starter_dir(env, settings.starter_iterations, options)
+    env, starter = run_starter(settings)
+    folder = starter_folder(env, starter, settings.starter_iterations)
     if not (folder / "model.safetensors").is_file():
-        starter = starter_spec(env, options)
         print(f"[rl_agents] training the warm-start model for {env} ({starter.takes}, once)", flush=True)
         keys = {**environment_keys(starter.defaults), **chosen_training(settings.starter_iterations)}
-        build_starter(build_algo, env, folder, STARTER_SEED, keys, _show_quarters)
+        build_starter(build_algo, env, folder, STARTER_SEED, keys, _show_quarters, starter=starter)
     return folder
 
 
@@ -61,6 +59,7 @@ def build_starter(
     set: Mapping[str, Any] | None = None,
     on_iteration: Callable[[int, int, dict[str, float]], None] | None = None,
     model: str = "",
+    starter: StarterSpec | None = None,
 ) -> Path:
     """Train the warm-start model of ``env`` with the `sft` algorithm and write it in Hugging Face layout.
 
@@ -68,9 +67,10 @@ def build_starter(
         build_algo: builds the algorithm that trains it.
         on_iteration: called with (iteration, iterations, metrics) after each.
         model: a pretrained model to start from; empty: the environment's small network with random weights.
+        starter: default: that of ``env``.
     """
     quiet_libraries()
-    starter = starter_spec(env, env_keys(set or {}))
+    starter = starter or starter_spec(env, env_keys(set or {}))
     output_dir = Path(output_dir)
     output_dir.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".base-", dir=output_dir.parent) as base:

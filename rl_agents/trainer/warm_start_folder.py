@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -26,11 +27,15 @@ def starter_dir(env: str, iterations: int = 0, options: Mapping[str, Any] = Mapp
         iterations: number of training iterations; 0 for the environment's default.
         options: the environment's keys, which may select one of several models.
     """
-    starter = starter_spec(env, options)
+    return starter_folder(env, starter_spec(env, options), iterations)
+
+
+def starter_folder(env: str, starter: StarterSpec, iterations: int = 0) -> Path:
+    """See `starter_dir`."""
     training = {**starter.training, **chosen_training(iterations)}
     key = json.dumps([starter.version, training, dict(starter.defaults)], sort_keys=True, default=str)
     digest = hashlib.sha256(key.encode()).hexdigest()[:8]
-    return cache_dir() / "starters" / f"{env.replace(':', '-').replace('/', '-')}-{digest}"
+    return cache_dir() / "starters" / f"{re.sub('[:/,]', '-', env)[:100]}-{digest}"
 
 
 def chosen_training(iterations: int) -> dict[str, Any]:
@@ -55,9 +60,8 @@ def imitation_keys(starter: StarterSpec, chosen: Mapping[str, Any], model: str =
     return {**starter.defaults, **starter.training, **chosen}
 
 
-def starter_config(env: str, options: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """Return the config.json of the warm-start model of ``env``, which need not be built yet."""
-    starter = starter_spec(env, options)
+def starter_config(starter: StarterSpec) -> dict[str, Any]:
+    """Return the config.json of a warm-start model, which need not be built yet."""
     config: dict[str, Any] = json.loads(_config(starter.build_tokenizer, starter.build_model))
     return config
 

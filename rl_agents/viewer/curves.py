@@ -105,7 +105,10 @@ def ends(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     A cause that an iteration's metrics lack has share 0. Causes beyond `CAUSES` are ``other``.
     """
-    found = [(r["iteration"], {t[len(END) :]: v for t, v in r.items() if t.startswith(END)}) for r in records]
+    found = [
+        (r["iteration"], {t[len(END) :]: v for t, v in r.items() if t.startswith(END) and t.count("/") == 1})
+        for r in records
+    ]
     found = [(iteration, shares) for iteration, shares in found if shares]
     totals: Counter[str] = Counter()
     for _, shares in found:

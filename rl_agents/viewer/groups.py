@@ -33,13 +33,14 @@ class Filter:
     lowest: float | None = None
     highest: float | None = None
     flat: bool = False
+    env: str = ""
 
     @classmethod
     def of(cls, params: Params) -> Filter:
         """Read the filters of a request; raises `ApiError` (400)."""
         return cls(
             params.text("outcome", ""), params.text("cause", ""), params.text("text", ""), params.number("min"),
-            params.number("max"), params.text("flat", "") == "1",
+            params.number("max"), params.text("flat", "") == "1", params.text("env", ""),
         )  # fmt: skip
 
     def takes(self, members: Sequence[Stored], worth: Mapping[str, Mapping[int, Worth]], bad: set[str]) -> bool:
@@ -57,6 +58,7 @@ class Filter:
         return (
             tests.get(self.outcome, True)
             and session.end_cause.startswith(self.cause)
+            and self.env in ("", session.env)
             and (self.lowest is None or member.total >= self.lowest)
             and (self.highest is None or member.total <= self.highest)
         )
@@ -73,7 +75,7 @@ def groups(params: Params) -> dict[str, Any]:
         return {
             "run": run.name, "iteration": iteration, "kind": kind, "kinds": kinds, "rows": rows,
             "next": last if more else None, "causes": _causes(reader, iteration, kind),
-            "around": around(reader, iteration),
+            "around": around(reader, iteration), "envs": _environments(reader, iteration),
         }  # fmt: skip
 
 
@@ -106,6 +108,12 @@ def _failures_first(stored: Stored) -> tuple[bool, bool, float, int]:
 def _kinds(reader: PoolReader, iteration: int) -> dict[str, int]:
     query = f"SELECT kind, count(*) FROM sessions WHERE iteration = ? AND NOT EXISTS ({TAKEN_BACK}) GROUP BY kind"
     return dict(reader.rows(query, iteration))
+
+
+def _environments(reader: PoolReader, iteration: int) -> list[str]:
+    return sorted(
+        load_text(env) for (env,) in reader.rows("SELECT DISTINCT env FROM sessions WHERE iteration = ?", iteration)
+    )
 
 
 def _causes(reader: PoolReader, iteration: int, kind: str) -> dict[str, int]:

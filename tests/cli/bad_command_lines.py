@@ -43,6 +43,20 @@ eval --model= --local => --model '': the value is empty; is a shell variable uns
 --env webshop --set env.success_reward=5 => key 'env.success_reward' has no effect without env.reward=success
 --env multihop_qa --set env.questions=nowhere.json => env.questions=nowhere.json: no such file or folder; va
 --set LR=1 => unknown key 'LR': did you mean 'lr'?
+--env guess_numbers,circuit_decodin => unknown environment 'circuit_decodin': did you mean 'circuit_decoding'?
+--env guess_numbers,circuit_decoding --algo 3spo => 3spo compares states, which several environments do not share; ta
+--env guess_numbers,circuit_decoding --algo chain-gae => chain-gae compares states, which several environments do not
+--env guess_numbers,circuit_decoding --set env.circuits=2 => environment guess_numbers: unknown option of environment
+--env guess_numbers,circuit_decoding --set expert_data=x.jsonl => expert_data=x.jsonl does not work with several envir
+--set 'environments=[{env: webshop, lr: 1}]' => environments, entry 1: 'lr' holds for the whole run: write it outside of
+--set 'environments=[{env: webshop, algo: gigpo}]' => environments, entry 1: 'algo' holds for the whole run: write it ou
+--set 'environments=[{env: webshop, max_turn: 1}]' => environments, entry 1: unknown key 'max_turn': did you mean 'max_t
+--set 'environments=[{weight: 1}]' => environments, entry 1: `env` is missing
+--set 'environments=[{env: webshop, weight: 0}]' => environments, entry 1: weight=0: must be above 0
+--set 'environments=[{env: webshop},{env: webshop}]' => environments, entry 2: webshop occurs twice: give one of them an
+--set 'environments=[{env: webshop, name: a::b}]' => environments, entry 1: `name` must not contain ::
+--env guess_numbers --set 'environments=[{env: webshop}]' => env=guess_numbers and environments are mutually exclusive
+play --env guess_numbers,circuit_decoding => 'guess_numbers,circuit_decoding': several environments are for training
 --env mcp => environment mcp has no scripted player, so no warm-start model: set model=DIR
 --env blackbox => environment blackbox needs an agent: env.agent_command='python my_agent.py {task_id}', or env.agent=
 --env blackbox --set env.agent=a:b env.agent_command=sh => set env.agent_command or env.agent, not both

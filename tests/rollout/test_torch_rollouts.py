@@ -92,7 +92,7 @@ def runner(tmp_path, monkeypatch):
 
 def test_the_runner_keeps_rllibs_contract(runner):
     runner.assert_healthy()
-    assert runner.ping() == "pong" and runner.limits.max_turns == 5
+    assert runner.ping() == "pong" and runner.setup.limits.max_turns == 5
     with pytest.raises(RuntimeError, match="no engine"):
         runner.sample(specs(1))
     runner.engine = TorchEngine(tiny_model(), max_model_len=400)
@@ -100,19 +100,19 @@ def test_the_runner_keeps_rllibs_contract(runner):
     result = runner.sample([EpisodeSpec(f"task-{n}", n, 0, seed=n) for n in numbers])
     assert [t.failed for t in result.trajectories] == [False, True, False, True]
     again = runner.sample([EpisodeSpec("task-2", 2, 0, seed=2)], temperature=0.0)
-    assert runner.pool.created == 4 and len(again.trajectories) == 1
+    assert runner.setup.pool.created == 4 and len(again.trajectories) == 1
 
 
 def test_the_runner_reports_what_a_person_has_to_mend(runner, monkeypatch):
     runner.engine = TorchEngine(tiny_model(), max_model_len=400)
-    runner.limits = Limits(max_turns=5, max_response_tokens=6, max_model_len=8)
+    runner.setup.limits = Limits(max_turns=5, max_response_tokens=6, max_model_len=8)
     assert "does not fit max_model_len=8" in runner.sample(specs(2)).input_error
 
     def unconfigured():
         raise InputError("data folder is missing")
 
-    asyncio.run(runner.pool.close())
-    runner.pool._make_env = unconfigured
+    asyncio.run(runner.setup.pool.close())
+    runner.setup.pool._make_env = unconfigured
     result = runner.sample(specs(2))
     assert result.input_error == "data folder is missing" and result.unfinished == specs(2)
 
@@ -139,7 +139,7 @@ class Silent:
 @pytest.mark.parametrize("blocking", ["inline", "thread"])
 def test_a_runner_that_is_stopped_ends_its_episodes_before_it_closes_environments(runner, blocking, monkeypatch):
     """A search gives its environment back when it is cancelled, however far it has come."""
-    runner.pool = EnvPool(Alive, blocking)
+    runner.setup.pool = EnvPool(Alive, blocking)
     runner.engine = Silent()
     start = BranchPoint("task-2", 7, dialogue=Dialogue.start("task 2 begins"), anchor="start")
     jobs = [BranchSpec(number, start, (1, 2)) for number in range(3)]

@@ -97,6 +97,7 @@
         ["", "anything"],
         ...Object.entries(data.causes).map(([cause, count]) => [cause, `${cause} (${count})`]),
       ]),
+      data.envs.length > 1 ? select("env", "environment", [["", "all"], ...data.envs.map((env) => [env, env])]) : null,
       field("min", "return from", { inputmode: "decimal", size: 5 }),
       field("max", "to", { inputmode: "decimal", size: 5 }),
       field("text", "words", { type: "search", size: 16, spellcheck: "false" }),

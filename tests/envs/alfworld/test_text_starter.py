@@ -21,7 +21,8 @@ from rl_agents.envs.small_model import small_qwen3
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
 from rl_agents.trainer.algorithm import AgentAlgorithm
 from rl_agents.trainer.resolve import resolve
-from rl_agents.trainer.warm_start import build_starter, starter_dir
+from rl_agents.trainer.warm_start import build_starter
+from rl_agents.trainer.warm_start_folder import starter_dir
 
 RECIPES = Path(__file__).parents[3] / "tune_configs" / "recipes"
 HOSTILE = [
