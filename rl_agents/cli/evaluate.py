@@ -121,7 +121,7 @@ def refuse_different_tasks(policies: Sequence[tuple[str, Settings]], split: str)
         if settings.env != mine.env:
             raise InputError(f"--compare: {first} plays {mine.env}, and {label} {settings.env}; choose with --env")
         tasks = [run_tasks(one, split) for one in (mine, settings)]
-        if [*tasks[0]] != [*tasks[1]]:
+        if tasks[0] != tasks[1]:
             given = mine.env_options
             differ = ", ".join(
                 f"env.{name}" for name, value in settings.env_options.items() if value != given.get(name)

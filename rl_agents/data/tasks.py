@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +50,7 @@ def task_at(
     return good[stream_seed(seed, SUBSTITUTE, position) % len(good)] if good else task
 
 
-@dataclass(frozen=True)
-class TaskMix(Sequence[str]):
+class TaskMix(list[str]):
     """The tasks of several environments, each with a stream of its own.
 
     Draw n of a run is of the environment e for which frac(s + n·φ) lies between the sums of the shares before and up to
@@ -64,18 +62,9 @@ class TaskMix(Sequence[str]):
         weights: in the same order; a share is a weight over their sum.
     """
 
-    sets: Mapping[str, Sequence[str]]
-    weights: tuple[float, ...]
-
-    @cached_property
-    def _all(self) -> list[str]:
-        return [task for own in self.sets.values() for task in own]
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._all[index]
+    def __init__(self, sets: Mapping[str, Sequence[str]], weights: tuple[float, ...]) -> None:
+        super().__init__(task for own in sets.values() for task in own)
+        self.sets, self.weights = sets, weights
 
     def at(self, number: int, seed: int, left_out: Collection[str]) -> tuple[Sequence[str], int]:
         """Return the tasks of the environment of a draw, and its place in their stream.

@@ -12,6 +12,9 @@ from rl_agents.envs.small_model import SPECIAL_TOKENS, word_tokenizer
 from rl_agents.envs.spec import StarterSpec
 from rl_agents.errors import InputError
 
+#: Keys of an environment's prompts, in addition to its own keys.
+OF_PROMPTS = ("max_model_len", "max_response_tokens")
+
 
 def shared_starter(starters: Mapping[str, tuple[str, StarterSpec]]) -> StarterSpec:
     """Return the model that reads and imitates what each of the others does, on as many dialogues as all of them.
@@ -29,9 +32,8 @@ def shared_starter(starters: Mapping[str, tuple[str, StarterSpec]]) -> StarterSp
         if type(tokenizer.backend_tokenizer.model).__name__ != "WordLevel":
             raise InputError(f"model=starter: the warm-start model of {env} has no word for each token; set model=DIR")
         words[name], length = tokenizer.get_vocab(), max(length, tokenizer.model_max_length)
-        own = {key: starter.defaults[key] for key in ("max_model_len", "max_response_tokens")}
-        own |= {key: value for key, value in starter.defaults.items() if key.startswith("env.")}
-        entries.append({"env": env, "name": name, **own})
+        kept = [key for key in starter.defaults if key in OF_PROMPTS or key.startswith("env.")]
+        entries.append({"env": env, "name": name, **{key: starter.defaults[key] for key in kept}})
     every = sorted(set().union(*words.values()) - {*SPECIAL_TOKENS})
     tags = [word[1:-1] for word in every if re.fullmatch(r"<\w+>", word) and f"</{word[1:]}" in every]
     plain = [word for word in every if word not in {f"<{slash}{tag}>" for tag in tags for slash in ("", "/")}]
@@ -47,10 +49,10 @@ def shared_starter(starters: Mapping[str, tuple[str, StarterSpec]]) -> StarterSp
                 model.get_input_embeddings().weight[rows] = own[rows]
         return model
 
-    all_of = [starter.training for _, starter in starters.values()]
-    episodes = sum(training["iterations"] * training["tasks_per_iteration"] for training in all_of)
+    trainings = [starter.training for _, starter in starters.values()]
+    episodes = sum(own["iterations"] * own["tasks_per_iteration"] for own in trainings)
     iterations = round(episodes / first.training["tasks_per_iteration"])
-    totals = {"iterations": iterations, "demonstrations": sum(training["demonstrations"] for training in all_of)}
+    totals = {"iterations": iterations, "demonstrations": sum(own["demonstrations"] for own in trainings)}
     rest = {key: value for key, value in first.defaults.items() if key not in entries[0]}
     return StarterSpec(
         build_tokenizer=lambda: word_tokenizer(plain, tags, length),
