@@ -121,7 +121,7 @@ class BadTasks:
             line, causes = FailedEpisodes.of(episodes).sentence(f"episodes of {name}"), ("", "", "; it is excluded now")
             if self.strikes[name] == len(causes):
                 self.left_out[name] = episodes[0].end_cause
-            return f"{line}{causes[self.strikes[name] - 1]}; the other environments are trained on"
+            return f"{line}{causes[self.strikes[name] - 1]}; training continues on the others"
         return ""
 
 
