@@ -26,6 +26,9 @@ from rl_agents.store.reader import PoolReader, StoreQuery
 from rl_agents.trainer.advantage_pipeline import assign_credit, shape_rewards
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.trainer.resolve import resolve
+from rl_agents.viewer.groups import groups
+from rl_agents.viewer.query_params import Params
+from rl_agents.viewer.runs import find_runs
 
 WAITING: dict[str, Any] = {
     "env": "gymnasium:rollout.waiting:Drawing", "name": "waiting", "env_blocking": "inline", "weight": 3,
@@ -93,6 +96,10 @@ def test_a_killed_run_continues_bit_for_bit_and_is_evaluated_per_environment(
     with PoolReader(tmp_path / "whole" / "pool.sqlite") as reader:
         stored = {(one.session.env, one.session.task_id.partition("::")[0]) for one in reader.stored(StoreQuery())}
     assert stored == {("gymnasium:rollout.waiting:Drawing", "waiting"), ("guess_numbers", "guess_numbers")}
+    asked = {"run": "whole", "iteration": "0", "env": "guess_numbers"}
+    page = groups(Params(find_runs([str(tmp_path / "whole")]), asked))
+    assert page["envs"] == ["guess_numbers", "gymnasium:rollout.waiting:Drawing"]
+    assert [row["task"].partition("::")[0] for row in page["rows"]] == ["guess_numbers"]
     capsys.readouterr()
     run = ["eval", "--checkpoint", str(tmp_path / "whole"), "--local", "--episodes", "128", "--split", "train"]
     assert main([*run, "--set", "max_turns=1", "--samples", "1", "--seeds", "1"]) == 0
