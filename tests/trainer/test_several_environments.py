@@ -131,14 +131,14 @@ def test_an_environment_that_fails_is_named_and_loses_its_share(
     wide_model_dir: Path, capfd: pytest.CaptureFixture[str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = {"env": f"gymnasium:trainer.broken_envs:{name}", "name": "broken", "weight": 3}
-    algo = build(wide_model_dir, WAITING, broken)
+    algo = build(wide_model_dir, WAITING, broken, group_size=2)
     monkeypatch.setattr(f"trainer.broken_envs.{name}.broken", True)
     metrics = train(algo, 4)
     cause = {"Unmade": "no simulator here", "Unset": "the data folder is missing"}[name]
     lines = [line for line in capfd.readouterr().out.splitlines() if "episodes of broken failed" in line]
     assert len(lines) == 3 and all(cause in line for line in lines) and "excluded now" in lines[2]
     shares = [found.get("rollout/episodes/broken", 0) for found in metrics]
-    assert min(shares[:3]) > 0 == shares[3] and metrics[3]["rollout/episodes/waiting"] == 16
+    assert min(shares[:3]) > 0 == shares[3] and metrics[3]["rollout/episodes/waiting"] == 8
     assert all(found["actor/grad_norm"] > 0 for found in metrics), "the other environment is trained on"
     watch = EpisodeWatch(algo.settings)
     watch.after_training(algo.last_trajectories, metrics[3])
