@@ -218,7 +218,7 @@ class TextEnvRunner(EnvRunner):
             last.callback(self._loop.close)
             last.callback(close_hosts)
             for setup in self.setups.values():
-                last.callback(lambda pool=setup.pool: self._loop.run(pool.close()))
+                last.callback(lambda pool: self._loop.run(pool.close()), setup.pool)
             self._bench.stop()
 
 
