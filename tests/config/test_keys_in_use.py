@@ -12,7 +12,7 @@ FILES = [
     *(ROOT / "rl_agents" / "envs").rglob("demonstrations.py"),
     ROOT / "rl_agents" / "envs" / "small_model.py",
 ]
-SET = re.compile(r"^ *(\w+):(?: |$)|\b(\w+)=|[\"'](\w+)[\"']", re.MULTILINE)
+SET = re.compile(r"^ *(\w+): |^(\w+):$|\b(\w+)=|[\"'](\w+)[\"']", re.MULTILINE)
 CLUSTER = "placement, sizes and patience depend on the machine, which no recipe knows"
 SERVER = "where a judge's server is depends on the user"
 REFERENCE = "what another library or paper does, for comparisons with it"
