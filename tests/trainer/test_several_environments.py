@@ -209,9 +209,6 @@ def test_tasks_and_configuration_come_back() -> None:
     assert list(run_tasks(again, "test")) == list(run_tasks(settings, "test"))
     again.update({"truncation": "none"})
     assert {own.truncation for own in again.parts.values()} == {"none"}, "a later key holds for all"
-    game = {
-        "env": f"gymnasium:{Path(__file__).parents[2]}/docs/examples/games/kuhn_poker.py:KuhnPoker",
-        "name": "poker",
-    }
-    with pytest.raises(InputError, match="environment poker: env.opponent=self: such games are trained alone"):
-        resolve(Settings.from_dict({**KEYS, "environments": [GUESS, game]}))
+    game = f"gymnasium:{Path(__file__).parents[2] / 'docs/examples/games/kuhn_poker.py'}:KuhnPoker"
+    with pytest.raises(InputError, match=r"environment poker: env\.opponent=self: such games are trained alone"):
+        resolve(Settings.from_dict({**KEYS, "environments": [GUESS, {"env": game, "name": "poker"}]}))
