@@ -117,10 +117,10 @@ def test_a_killed_run_continues_bit_for_bit_and_is_evaluated_per_environment(
 
 @pytest.mark.usefixtures("ray_session")
 def test_draws_do_not_depend_on_the_number_of_runners(wide_model_dir: Path) -> None:
-    found = []
+    found, circuits = [], {**GUESS, "env": "circuit_decoding", "weight": 3}
     for runners in (0, 2):
         actors = {"num_env_runners": runners, "engine": "torch", "iterations": 2, "eval_episodes": 0}
-        algo = build(wide_model_dir, WAITING, GUESS, local=not runners, **(actors if runners else {}))
+        algo = build(wide_model_dir, circuits, GUESS, local=not runners, **(actors if runners else {}))
         train(algo, 2)
         found.append(played(algo))
         algo.stop()
