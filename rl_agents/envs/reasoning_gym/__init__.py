@@ -50,11 +50,7 @@ def library(module: str = "") -> Any:
 
 
 def dataset_spec(name: str) -> EnvSpec:
-    """Return the spec of ``reasoning_gym:<dataset>,...``.
-
-    Raises:
-        InputError: the package is missing, or has no such dataset, or its items would differ between processes.
-    """
+    """Return the spec of ``reasoning_gym:<dataset>,...``."""
     known, names = set(library(".factory").DATASETS) - {"composite"}, name.removeprefix(PREFIX)
     parts = names.split(",")
     if len(set(parts)) < len(parts):

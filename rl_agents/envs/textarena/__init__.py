@@ -80,11 +80,7 @@ def entry_point(game: str) -> Any:
 
 
 def game_spec(name: str) -> EnvSpec:
-    """Return the spec of ``textarena:<game>``.
-
-    Raises:
-        InputError: the package or NLTK's data is missing, or it has no such game, or the game needs a hosted model.
-    """
+    """Return the spec of ``textarena:<game>``."""
     entry_point(game := name.removeprefix(PREFIX))
     options = options_of(game, GameOptions, "id of the game")
     return EnvSpec(name, f"the game {game}", PAGE, options, MAX_TURNS, __name__, name, blocking="inline", seats=seats)
