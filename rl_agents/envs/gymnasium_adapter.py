@@ -444,7 +444,7 @@ TEMPLATE_TOKENS = 3
 
 
 @dataclass
-class ScriptedPlayer:
+class MethodPlayer:
     """Runs tasks with a method of the environment; called as `StarterSpec.demonstrate` is."""
 
     spec: EnvSpec
@@ -519,7 +519,7 @@ def words_starter(spec: EnvSpec, made_by: Any, options: Any, method: str, expert
 def _starter(spec: EnvSpec, version: int, arguments: str, method: str, expert: str) -> StarterSpec:
     from rl_agents.envs.small_model import IMITATION, SPECIAL_TOKENS, small_qwen3, word_tokenizer  # torch is slow
 
-    chosen, player = yaml.safe_load(arguments), ScriptedPlayer(spec, method)
+    chosen, player = yaml.safe_load(arguments), MethodPlayer(spec, method)
     dialogues = _heard(spec, player, spec.options(**chosen))
     texts = [text for dialogue in dialogues for turn in dialogue for text in turn]
     tags = sorted({tag for text in texts for tag in TAG.findall(text)})
@@ -537,7 +537,7 @@ def _starter(spec: EnvSpec, version: int, arguments: str, method: str, expert: s
         defaults=defaults | {f"env.{name}": value for name, value in chosen.items()},
         version=version,
         opening=player.opening,
-        expert=ScriptedPlayer(spec, expert) if expert else None,
+        expert=MethodPlayer(spec, expert) if expert else None,
     )
 
 

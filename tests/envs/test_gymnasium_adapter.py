@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from rl_agents import errors
 from rl_agents.envs.base import env_spec, make_env, read_env_options, task_ids
-from rl_agents.envs.gymnasium_adapter import ScriptedPlayer, TextAdapter, adapter_spec, options_of, task_seed
+from rl_agents.envs.gymnasium_adapter import MethodPlayer, TextAdapter, adapter_spec, options_of, task_seed
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import EnvFailure, read_step
 
@@ -193,7 +193,7 @@ def test_what_step_returns_is_read_as_it_is_or_refused(monkeypatch, capsys) -> N
     reply = read_step(env.step("a"))
     assert (reply.reward, reply.terminated, reply.truncated, reply.success) == (0.5, True, False, True)
     monkeypatch.setattr("rl_agents.envs.gymnasium_adapter.make", lambda options, turns: env)
-    play = ScriptedPlayer(adapter_spec("gymnasium:test/Door-v0"), "demonstrate")
+    play = MethodPlayer(adapter_spec("gymnasium:test/Door-v0"), "demonstrate")
     for answer, problem in (
         (("on", "0.5", False, False, {}), "reward is str '0.5'"),
         (("on", None, False, False, {}), "reward is NoneType"),
