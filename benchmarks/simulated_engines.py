@@ -74,7 +74,7 @@ class EngineHost:
         engine_actor.MAX_WAIT_S /= speed
         engine_actor.LINGER_S /= speed
         self.exchanges = 0
-        with mock.patch("rl_agents.inference.select.build_engine", lambda settings: SimulatedEngine(speed)):
+        with mock.patch("rl_agents.inference.engines.build_engine", lambda settings: SimulatedEngine(speed)):
             self.engines = [engine_actor.EngineActor(EngineSettings("")) for _ in range(count)]
 
     async def call(self, engine: int, method: str, *args: Any) -> Any:

@@ -25,6 +25,7 @@ GROUPS = tuple(
     f"rl_agents.{kind}"
     for kind in (
         "algorithms", "environments", "rewards", "truncation_rules", "trackers", "verifiers", "judges", "agents",
+        "engines",
     )
 )  # fmt: skip
 #: Files of the user's own modules, by name; Ray sends them to the workers of a cluster.

@@ -64,14 +64,14 @@ def with_vllm(families: Sequence[Family], cases: Mapping[str, Any], root: Path) 
     from benchmarks.model_families import checks, engines
     from rl_agents.errors import InputError
     from rl_agents.inference.model_shape import read_config
-    from rl_agents.inference.select import check_vllm_model
+    from rl_agents.inference.vllm_checks import check_architecture
 
     generator_ids = checks.batch(engines.PROMPT)["input_ids"].tolist()
     jobs, moved, said = [], {}, {}
     for family in families:
         name, case = family.name, cases[family.name]
         try:
-            check_vllm_model(read_config(case.folder), "MODEL", cpu=True)
+            check_architecture(read_config(case.folder), "MODEL", cpu=True)
         except InputError as error:
             said[name] = f"refused: {error}"
         moved[name] = checks.moved_module(case)

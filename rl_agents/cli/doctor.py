@@ -203,7 +203,7 @@ def _choose_engine(report: Report) -> None:
     if not report.packages.get("torch"):
         report.engine_reason = "none: torch is not installed"
         return
-    from rl_agents.inference.select import resolve_engine
+    from rl_agents.inference.engines import resolve_engine
     from rl_agents.trainer.engine_choice import small_models
 
     try:

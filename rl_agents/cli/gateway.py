@@ -21,7 +21,7 @@ from rl_agents.gateway.gateway import Gateway
 from rl_agents.gateway.server import serving
 from rl_agents.gateway.sessions import SessionTrace
 from rl_agents.inference.base import EngineSettings
-from rl_agents.inference.select import build_engine, resolve_engine, run_engine
+from rl_agents.inference.engines import ENGINES, build_engine, resolve_engine, run_engine
 from rl_agents.interrupts import EXIT_CODE, Interrupts, event_loop
 from rl_agents.store.files import POOL_FILE
 from rl_agents.store.reader import PoolReader
@@ -47,7 +47,7 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--admin-key-env", metavar="NAME", help="environment variable with the key for opening sessions"
     )
-    parser.add_argument("--engine", choices=("auto", "vllm", "torch"), default="auto", help="engine (default: auto)")
+    parser.add_argument("--engine", choices=("auto", *ENGINES), default="auto", help="engine (default: auto)")
     parser.add_argument(
         "--reasoning", choices=("keep", "as_sent"), default="keep",
         help="reasoning that a client does not send back: keep it in the prompt (default), or use messages as sent",
@@ -77,7 +77,7 @@ def run(argv: Sequence[str]) -> int:
     limits = GatewayLimits(
         max_model_len=settings.max_model_len, max_response_tokens=settings.max_response_tokens,
         temperature=settings.temperature, top_p=settings.top_p, reasoning=args.reasoning,
-        model_name=checkpoint.label, max_calls=args.max_calls, logprobs="top" if kind == "vllm" else "sampled",
+        model_name=checkpoint.label, max_calls=args.max_calls, logprobs="top" if ENGINES[kind].extras else "sampled",
     )  # fmt: skip
     with Interrupts() as interrupts, interrupts.abortable(), PoolWriter(args.pool) as pool:
         engine = run_engine(settings, str(checkpoint.hf_dir), kind)

@@ -17,6 +17,7 @@ from rl_agents.config.options import keys_of, spoken
 from rl_agents.envs.base import CLASSES, ENVIRONMENTS, FAMILIES
 from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.errors import InputError, unknown
+from rl_agents.inference.engines import ENGINES
 from rl_agents.installation import as_called, presets_folder
 from rl_agents.plugins import ORIGINS
 from rl_agents.rewards.base import REWARDS
@@ -29,23 +30,13 @@ PRESETS = ("recipes", "sweeps")
 FIRST_KINDS = ("algorithms", "environments", "engines", "truncation_rules")
 KINDS = (*FIRST_KINDS, "rewards", "verifiers", "judges", "agents", *PRESETS)
 
-ENGINES: list[Entry] = [
+AUTO: list[Entry] = [
     {
         "name": "auto",
         "summary": "vllm where it can run, torch for small models on CPUs; each run prints its choice and the reason",
         "reference": "docs/how-to/scale.md",
     },
-    {
-        "name": "vllm",
-        "summary": "continuous batching and prefix caching, on GPUs or (CPU build) on CPUs",
-        "reference": "Kwon et al. 2023, PagedAttention, https://arxiv.org/abs/2309.06180",
-    },
-    {
-        "name": "torch",
-        "summary": "a small built-in engine with a KV cache: for small models, --local, and machines without vLLM",
-        "reference": "rl_agents/inference/torch_engine.py",
-    },
-]
+]  # and those of rl_agents.inference.engines
 NO_TRUNCATION: list[Entry] = [
     {
         "name": "none",
@@ -118,7 +109,12 @@ def presets(kind: Kind) -> list[Entry]:
 def schema() -> dict[str, Any]:
     """Return the JSON schema of a recipe file; an environment's keys are ``env.KEY``."""
     properties = {name: key.schema() for name, key in KEYS.items()}
-    choices: dict[str, Iterable[str]] = {"algo": ALGORITHMS, "reward": REWARDS, "judge": JUDGES}
+    choices: dict[str, Iterable[str]] = {
+        "algo": ALGORITHMS,
+        "reward": REWARDS,
+        "judge": JUDGES,
+        "engine": ["auto", *ENGINES],
+    }
     choices["truncation"] = [entry["name"] for entry in catalogue()["truncation_rules"]]
     for name, listed in choices.items():
         properties[name]["enum"] = list(listed)
@@ -153,7 +149,7 @@ def catalogue() -> dict[str, list[Entry]]:
     return {
         "algorithms": _entries(ALGORITHMS, "algorithm"),
         "environments": [*_entries(ENVIRONMENTS, "environment"), *_classes(), *_entries(FAMILIES, "family")],
-        "engines": ENGINES,
+        "engines": [*AUTO, *_entries(ENGINES, "engine")],
         "truncation_rules": [*NO_TRUNCATION, *_entries(RULES, "truncation rule")],
         "rewards": _entries(REWARDS, "reward"),
         "verifiers": _entries(VERIFIERS, "verifier"),

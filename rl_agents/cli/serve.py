@@ -16,6 +16,7 @@ from rl_agents.cli.parser import Parser, show_start
 from rl_agents.config import merge_flags
 from rl_agents.config.options import keys_of
 from rl_agents.errors import InputError
+from rl_agents.inference.engines import ENGINES
 from rl_agents.interrupts import Interrupts
 from rl_agents.serving.options import ServingOptions
 from rl_agents.trainer.ray_address import cluster_address, describe_session
@@ -40,7 +41,7 @@ def build_parser() -> Parser:
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="port (default: 8000)")
     parser.add_argument("--api-key-env", metavar="NAME", help="environment variable that holds the API key")
     parser.add_argument("--admin-key-env", metavar="NAME", help="environment variable that holds the key for /admin")
-    parser.add_argument("--engine", choices=("auto", "vllm", "torch"), help="engine (default: auto)")
+    parser.add_argument("--engine", choices=("auto", *ENGINES), help="engine (default: auto)")
     parser.add_settings_flag({"model": "--checkpoint"}, own=keys_of(ServingOptions))
     return parser
 

@@ -255,8 +255,10 @@ class RewardKeys:
 class EngineKeys:
     """Inference engines"""
 
-    engine: Literal["auto", "vllm", "torch"] = key(
-        "auto", "Inference engine; `auto`: vLLM, or on CPUs the cheaper one for the model (docs/how-to/scale.md)"
+    engine: str = key(
+        "auto",
+        "Inference engine: `vllm`, `torch` or a plugin's; `auto`: vLLM, or on CPUs the cheaper one for the model "
+        "(docs/how-to/scale.md)",
     )
     engine_mode: Literal["inprocess", "async"] = key(
         "inprocess", "vLLM in its actor's process, or `async`: AsyncLLM in its own processes", needs="engine!=torch"

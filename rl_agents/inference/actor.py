@@ -64,7 +64,7 @@ class EngineActor:
     def __init__(self, settings: EngineSettings, name: str = "engine 0") -> None:
         # Before torch is imported: with more threads than cores a tiny model's step waits in spin barriers.
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)
-        from rl_agents.inference.select import build_engine
+        from rl_agents.inference.engines import build_engine
 
         self.name, self._settings = name, settings
         self._clients: dict[str, _Client] = {}

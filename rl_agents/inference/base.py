@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -202,36 +202,38 @@ class EngineSettings:
 
     Attributes:
         model_dir: folder with a Hugging Face checkpoint (config.json and weights); no tokenizer is needed.
-        kind: ``torch`` or ``vllm`` (see `rl_agents.inference.select.resolve_engine` for ``auto``).
+        kind: a name of `rl_agents.inference.engines.ENGINES`.
+        build: of its row, for processes without the plugin that added it; empty: looked up.
         mode: for vLLM: ``inprocess`` (one process, light, for CPUs), ``inline`` (the same without a thread, for an env
             runner's process) or ``async`` (a core process and ``tensor_parallel`` workers, for GPUs).
         max_model_len: maximum tokens of prompt and response.
         max_batch: maximum requests decoded together; more wait.
         kv_cache_gb: memory for vLLM's KV cache in GiB. None: on a CPU 0.5, or more if one context of ``max_model_len``
             needs it; on a GPU vLLM's own share of the memory. The torch engine's cache grows up to 2 GiB.
+        gpu_share: the share of a GPU that it has, if below 1.
         tensor_parallel: GPUs for one engine (``async`` only).
         seed: for requests without a seed.
         weight_switch: what a sync does to running calls. ``wait`` lets them end and holds back new ones meanwhile, so
             that each call has one version. ``keep`` loads at once. Running calls continue, their keys are computed
             again, and `Completion.version_spans` says which weights sampled which tokens (vLLM from 0.32).
         switch_timeout_s: seconds that ``wait`` waits for running calls before the sync fails.
-        vllm_args: further fields of vLLM's ``EngineArgs``, which take precedence.
+        sleeps: it is to free its memory on request (``engine_sleep``).
+        guided: it is to support `Extras.structure`.
     """
 
     model_dir: str
     kind: str = "torch"
+    build: str = ""
     mode: str = "inprocess"
     dtype: str = "float32"
     max_model_len: int = 1024
     max_batch: int = 128
     kv_cache_gb: float | None = None
+    gpu_share: float = 0.0
     tensor_parallel: int = 1
     seed: int = 0
     threads: int = 1
     weight_switch: str = "wait"
     switch_timeout_s: float = 120.0
-    vllm_args: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.tensor_parallel > 1 and (self.kind, self.mode) != ("vllm", "async"):
-            raise ValueError("tensor_parallel > 1 needs kind='vllm' and mode='async'")
+    sleeps: bool = False
+    guided: bool = False

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_agents.config import Settings
 from rl_agents.durable import read_json
 from rl_agents.errors import InputError
 from rl_agents.inference.hub import again, model_folder
@@ -118,6 +119,22 @@ def context_limit(config: Mapping[str, Any]) -> int | None:
     kind, rope = _rope(config)
     factor = rope.get("factor") if kind not in SCALED_ALREADY else None
     return int(positions * (factor or 1))
+
+
+def check_context(settings: Settings, limit: int | None) -> None:
+    """Reject a context length that the model does not support.
+
+    Args:
+        limit: maximum context length of the model in tokens; None if unknown.
+
+    Raises:
+        InputError: ``max_model_len`` is beyond it.
+    """
+    if limit is not None and settings.max_model_len > limit:
+        raise InputError(
+            f"max_model_len={settings.max_model_len}: model={settings.model} reads {limit} tokens at most "
+            "(max_position_embeddings)"
+        )
 
 
 def _rope(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:

@@ -14,7 +14,6 @@ The tokens of a request depend only on its own seed, not on other requests in th
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +34,7 @@ from rl_agents.inference.base import (
 )
 from rl_agents.inference.torch_forward import Passes
 from rl_agents.inference.torch_model import check_attention, fitting_parameters, load_causal_lm
-from rl_agents.inference.weight_update_gate import OverlapClock, Running, overdue
+from rl_agents.inference.weight_update_gate import Gate, Running
 from rl_agents.inference.weights import FileNames
 
 #: Maximum prompt tokens (including padding) in one forward pass, which bounds the memory of a prefill.
@@ -63,7 +62,6 @@ class Request:
     logprobs: list[float] = field(default_factory=list)
     #: (version, index of the first token that it sampled); several if weights change during the response.
     starts: list[tuple[int, int]] = field(default_factory=list)
-    since: float = 0.0
 
 
 @dataclass(eq=False, slots=True)
@@ -207,12 +205,9 @@ class TorchEngine:
     Attributes:
         sampled_tokens, prompt_tokens, cached_tokens: totals; cached are prompt tokens whose keys existed already, or
             were computed for another request of the same pass.
-        converts: `sync` takes weights of any dtype and keeps no reference to them.
         passes, prefill_tokens, decode_tokens: forward passes of the model, and the tokens that it computed, including
             padding, in passes over prompts and in passes over one token per request.
     """
-
-    converts = True
 
     def __init__(
         self,
@@ -247,9 +242,9 @@ class TorchEngine:
         self.max_batch = self._passes.cache.slots
         self._names = FileNames(self.model)
         self.version = 0
-        self.held = OverlapClock()
+        self._gate = Gate(self.max_batch, switch_timeout_s, weight_switch == "keep")
+        self.held = self._gate.held
         self._large = sum(weights.numel() for weights in self.model.parameters()) >= LARGE
-        self._keep, self._patience_s, self._syncs = weight_switch == "keep", switch_timeout_s, 0
         self.sampled_tokens = self.prompt_tokens = self.cached_tokens = 0
         self.passes = self.prefill_tokens = self.decode_tokens = 0
         self._slots = [Slot() for _ in range(self.max_batch)]
@@ -291,10 +286,11 @@ class TorchEngine:
             list(prompt_ids), len(prompt_ids), sampling, frozenset(sampling.stop_token_ids), limit,
             uniforms(seed, limit), asyncio.get_running_loop().create_future(), on_tokens,
         )  # fmt: skip
-        self._waiting.append(request)
-        if self._driver is None or self._driver.done():
-            self._driver = asyncio.create_task(self._drive())
-        return await request.future
+        async with self._gate.call(Running(len(prompt_ids), limit)):
+            self._waiting.append(request)
+            if self._driver is None or self._driver.done():
+                self._driver = asyncio.create_task(self._drive())
+            return await request.future
 
     async def sync(self, weights: Weights, version: int) -> None:
         """Copy ``weights`` into the model when no call runs (``wait``), or at once (``keep``), and drop all keys.
@@ -304,29 +300,12 @@ class TorchEngine:
                 copied then.
         """
         pairs = fitting_parameters(self.model, self._names, weights)
-        self.held.begin()
-        self._syncs += 1
-        try:
-            await self._drain(version)
+        async with self._gate.sync(version):
             with torch.no_grad():
                 for parameter, tensor in pairs:
                     parameter.copy_(tensor)
             self._forget()
             self.version = version
-        finally:
-            self._syncs -= 1
-            self.held.end()
-        while self._waiting and not (self._running or self._syncs or self._keep):
-            await asyncio.sleep(0)  # calls that were held back run before the next sync
-
-    async def _drain(self, version: int) -> None:
-        """Wait until no slot runs; `_drive` fills none in the meantime."""
-        deadline = time.monotonic() + self._patience_s
-        while self._running and not self._keep:
-            if time.monotonic() > deadline:
-                requests = [slot.request for slot in self._slots if slot.request is not None]
-                raise overdue(version, self._patience_s, [Running(r.prompt_length, r.limit, r.since) for r in requests])
-            await asyncio.sleep(0)
 
     def close(self) -> None:
         self._forget()
@@ -344,11 +323,8 @@ class TorchEngine:
         try:
             await self._settle()
             while self._waiting or self._running:
-                if self._syncs and not self._keep and not self._running:
-                    await asyncio.sleep(0)  # lets the sync continue
-                    continue
                 # A joining request costs its own forward pass, so a few are collected while many run.
-                if self._may_admit() and len(self._waiting) * 4 >= self._running:
+                if self._running < self.max_batch and len(self._waiting) * 4 >= max(1, self._running):
                     self._admit()
                 else:
                     self._advance()
@@ -365,10 +341,6 @@ class TorchEngine:
             self._retire(set(range(self._running)))
             self._waiting.clear()
             raise
-
-    def _may_admit(self) -> bool:
-        held = self._syncs and not self._keep
-        return bool(self._waiting) and not held and self._running < self.max_batch
 
     async def _settle(self) -> None:
         """Let all runnable coroutines continue, so that their requests form one batch."""
@@ -388,10 +360,8 @@ class TorchEngine:
         if not chosen:
             return
         joining = [self._slots[index] for index in chosen]
-        now = time.monotonic()
         for request, slot in zip(able, joining, strict=False):
             slot.request = request
-            request.since = request.since or now
             self.prompt_tokens += len(request.tokens)
         del self._waiting[: len(chosen)]
         low = self._running

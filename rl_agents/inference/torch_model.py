@@ -109,6 +109,15 @@ def load_causal_lm(model_dir: str | Path, dtype: str | torch.dtype) -> Any:
     return lm
 
 
+def check_folder(folder: Path, max_model_len: int) -> None:
+    """Reject a model of a folder that this engine cannot sample from; raises as `check_attention`."""
+    leave_out_sklearn()
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    check_attention(config, max_model_len)
+
+
 def check_attention(config: Any, max_model_len: int) -> None:
     """Raise `InputError` for layers whose state is not plain keys and values, or windows shorter than the context."""
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])

@@ -6,7 +6,6 @@ import importlib
 import json
 import math
 import os
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +20,10 @@ BLOCK_TOKENS = 32
 UNNAMED = "default"
 #: Name of our receiver in vLLM's registry of weight transfers (`rl_agents.inference.weight_receivers`).
 RECEIVER = "rl_object_store"
+#: Share of a GPU that vLLM takes if it has a GPU to itself.
+GPU_SHARE = 0.9
+#: Guided decoding needs the texts of tokens. Without a backend, vLLM would use that of the first request for all.
+GUIDED = {"skip_tokenizer_init": False, "structured_outputs_config": {"backend": "xgrammar"}}
 #: Payloads of its ``update_weights``: tensors by name, the path of a file with them, or the end of a failed update.
 TENSORS, FILE, ABANDON = "rl_tensors", "rl_file", "rl_abandon"
 
@@ -66,7 +69,11 @@ def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
         args["kv_cache_memory_bytes"] = int(settings.kv_cache_gb * GIB)
     elif is_cpu:
         args["kv_cache_memory_bytes"] = cpu_kv_bytes(settings)
-    return args | dict(settings.vllm_args)
+    elif 0 < settings.gpu_share < 1:
+        args["gpu_memory_utilization"] = GPU_SHARE * settings.gpu_share
+    if settings.sleeps:
+        args["enable_sleep_mode"] = True
+    return args | (GUIDED if settings.guided else {})
 
 
 def cpu_kv_bytes(settings: EngineSettings) -> int:
@@ -215,15 +222,3 @@ def likeliest(output: Any, places: range) -> Sequence[Likeliest]:
 def _ranked(entries: Any, count: int) -> Likeliest:
     found = sorted((entry.rank, token, entry.logprob) for token, entry in entries.items())[:count]
     return tuple((token, logprob) for _, token, logprob in found if math.isfinite(logprob))
-
-
-class Counters:
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.sampled_tokens = self.prompt_tokens = self.cached_tokens = 0
-
-    def add(self, output: Any) -> None:
-        with self._lock:
-            self.sampled_tokens += len(output.outputs[0].token_ids)
-            self.prompt_tokens += len(output.prompt_token_ids or ())
-            self.cached_tokens += output.num_cached_tokens or 0

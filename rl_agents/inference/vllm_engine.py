@@ -19,6 +19,7 @@ import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,6 @@ from rl_agents.inference.vllm_common import (
     ABANDON,
     FILE,
     TENSORS,
-    Counters,
     completion,
     counts_versions,
     engine_args,
@@ -57,10 +57,15 @@ CLOSED = "vLLM engine is closed"
 PASSES = 4
 
 
+#: A queue and the event loop that reads it.
+Listener = tuple[asyncio.AbstractEventLoop, asyncio.Queue[Any]]
+
+
 class VLLMEngine:
     """See the module docstring. ``async``: build it in a coroutine or alongside a running event loop.
 
     Attributes:
+        sampled_tokens, prompt_tokens, cached_tokens: totals.
         unsound: why there are no whole weights to sample from; empty: there are.
     """
 
@@ -71,12 +76,11 @@ class VLLMEngine:
             InputError: there is no model in ``settings.model_dir``.
         """
         self.version = 0
-        self.counters = Counters()
+        self.sampled_tokens = self.prompt_tokens = self.cached_tokens = 0
         self.salted = True  # a test turns it off to show the effect of a stale cache
         self._ids = itertools.count()
         self._keep = settings.weight_switch == "keep"
-        room = int(settings.vllm_args.get("max_num_seqs", settings.max_batch))
-        self._gate = Gate(room, settings.switch_timeout_s, self._keep)
+        self._gate = Gate(settings.max_batch, settings.switch_timeout_s, self._keep)
         self.held = self._gate.held
         self._loads = 0  # part of every prompt's cache key, so that no prefix outlives its weights
         self.unsound = ""
@@ -119,7 +123,7 @@ class VLLMEngine:
             return final
         if final is None or not final.finished or final.outputs[0].finish_reason == "abort":
             raise EngineError("vLLM ended the request without a result")
-        self.counters.add(final)
+        self._count(final)
         return completion(final, version)
 
     async def _ask(self, prompt: Any, sampling: Sampling, on_tokens: OnTokens | None) -> Any:
@@ -139,7 +143,7 @@ class VLLMEngine:
                     likely = likeliest(output, range(known, len(tokens)))
                     heard.append((self.version, len(tokens) - known))
                     if on_tokens(tokens[known:], logprobs[known:], *([likely] if likely else [])):
-                        self.counters.add(output)
+                        self._count(output)
                         version, spans = stamp(heard)
                         likely = likeliest(output, range(len(tokens)))
                         return Completion(tokens, logprobs, version, "stop", version_spans=spans, likeliest=likely)
@@ -151,6 +155,11 @@ class VLLMEngine:
                 raise RequestRefused(f"vLLM rejects the request: {error}") from error
             raise EngineError(f"vLLM failed or rejects the request: {error}") from error
         return final
+
+    def _count(self, output: Any) -> None:
+        self.sampled_tokens += len(output.outputs[0].token_ids)
+        self.prompt_tokens += len(output.prompt_token_ids or ())
+        self.cached_tokens += output.num_cached_tokens or 0
 
     async def sync(self, weights: Weights, version: int) -> None:
         """Replace the weights when no call runs (``wait``), or at once (``keep``); wake the engine if it sleeps.
@@ -300,7 +309,7 @@ class SteppedLLM:
         self.dead_error: str | None = None
         self._paused = self._stopping = False
         #: Receivers of the outputs of each request.
-        self._listening: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Queue[Any]]] = {}
+        self._listening: dict[str, Listener] = {}
         self._inbox: list[Callable[[], None]] = []
         self._wake = threading.Condition()
         self._begin()
@@ -488,19 +497,14 @@ class InlineLLM(SteppedLLM):
                 raise
 
 
-def _deliver(news: Sequence[tuple[tuple[asyncio.AbstractEventLoop, asyncio.Queue[Any]], Any]]) -> None:
+def _deliver(news: Iterable[tuple[Listener, Any]]) -> None:
     """Put values into queues on their event loops, with one wake-up per loop."""
-    loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Queue[Any], Any]]] = {}
+    loops: dict[asyncio.AbstractEventLoop, list[Callable[[], None]]] = {}
     for (loop, waiting), value in news:
-        loops.setdefault(loop, []).append((waiting, value))
-    for loop, mine in loops.items():
+        loops.setdefault(loop, []).append(partial(waiting.put_nowait, value))
+    for loop, puts in loops.items():
         if not loop.is_closed():
-            loop.call_soon_threadsafe(_put, mine)
-
-
-def _put(news: Sequence[tuple[asyncio.Queue[Any], Any]]) -> None:
-    for waiting, value in news:
-        waiting.put_nowait(value)
+            loop.call_soon_threadsafe(lambda puts: [put() for put in puts], puts)
 
 
 def _start(settings: EngineSettings) -> Any:

@@ -13,7 +13,6 @@ from safetensors import SafetensorError, safe_open
 from rl_agents.durable import read_json
 from rl_agents.errors import InputError
 from rl_agents.inference.model_shape import attention, check_model_dir, read_config
-from rl_agents.inference.torch_model import check_attention
 from rl_agents.inference.weights import as_in_files
 from rl_agents.learner.prefix_attention import enable
 from rl_agents.startup import leave_out_sklearn
@@ -110,15 +109,6 @@ def check_sharing(folder: Path, longest: int, asked: str = "prefix_sharing") -> 
         InputError: see `rl_agents.learner.prefix_attention.enable`.
     """
     enable(_empty_model(folder), str(folder), longest, asked)
-
-
-def check_cached(folder: Path, longest: int) -> None:
-    """Reject a model that the torch engine cannot sample from.
-
-    Raises:
-        InputError: see `rl_agents.inference.torch_model.check_attention`.
-    """
-    check_attention(_read(folder), longest)
 
 
 def _expected_shapes(folder: Path) -> Shapes:

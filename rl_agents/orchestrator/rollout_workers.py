@@ -13,7 +13,7 @@ from rl_agents.data.tasks import SEARCH, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.inference.base import EngineError, EngineSettings, StreamingEngine
 from rl_agents.inference.engine_group import InferenceGroup, Packed
-from rl_agents.inference.select import build_engine, run_engine
+from rl_agents.inference.engines import ENGINES, build_engine, run_engine
 from rl_agents.inference.weights import unpack
 from rl_agents.learner.learner_group import AgentLearnerGroup
 from rl_agents.orchestrator.collector import Collector
@@ -56,7 +56,7 @@ class RolloutWorkers:
         Args:
             kind: of the engines, from `resolve_engine`.
         """
-        self._settings = config.agent
+        self._settings, self._borrows = config.agent, ENGINES[kind].borrows
         self.engine: StreamingEngine | None = None
         self.engine_group: InferenceGroup | None = None
         self.runner_engines: RunnerEngines | None = None
@@ -90,8 +90,6 @@ class RolloutWorkers:
         """Start engines that no env runner builds for itself; return the settings of an engine."""
         settings = self._settings
         engine = run_engine(settings, model_dir, kind)
-        if settings.engine_sleep:
-            engine = replace(engine, vllm_args={**engine.vllm_args, "enable_sleep_mode": True})
         if settings.num_env_runners == 0:
             self.engine = build_engine(engine)
         elif settings.placement == "colocate":
@@ -128,7 +126,7 @@ class RolloutWorkers:
         """
         if self.version == version:
             return False
-        if getattr(self.engine, "converts", False) and learners.is_local:
+        if self.engine is not None and self._borrows and learners.is_local:
             self.env_runners.local_env_runner.sync_engine(learners.lend_weights(), version)
             self.version = version
         else:

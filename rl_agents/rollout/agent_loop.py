@@ -34,7 +34,7 @@ from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import NEXT_PROMPT, SUMMARY_ANCHOR, EpisodeSpec, Step, Trajectory, repeated, unrepeated
 from rl_agents.envs.base import TextEnv
 from rl_agents.inference.base import Engine, EngineError
-from rl_agents.inference.select import local_engine
+from rl_agents.inference.engines import local_engine
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.env_worker import EnvFactory, EnvGuard

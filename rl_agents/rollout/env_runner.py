@@ -114,7 +114,7 @@ class TextEnvRunner(EnvRunner):
         """Build an engine in this process that is closed with the runner (``placement=colocate``)."""
         import torch
 
-        from rl_agents.inference.select import build_engine
+        from rl_agents.inference.engines import build_engine
 
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)
         torch.set_num_threads(settings.threads)

@@ -27,7 +27,7 @@ from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.dialects import messages, written
 from rl_agents.gateway.routes import model_routes, post
 from rl_agents.inference.base import EngineSettings
-from rl_agents.inference.select import resolve_engine, run_engine
+from rl_agents.inference.engines import resolve_engine, run_engine
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Policy, RemotePolicy
 from rl_agents.serving.request_params import read_params
@@ -51,8 +51,6 @@ PAGE_HEADERS = {
 FILES = {"index.html": "text/html", "app.js": "text/javascript", "style.css": "text/css"}
 #: Requests at the gateway in addition to those for the engines: sessions, probes, the page.
 OTHER_REQUESTS = 64
-#: Guided decoding needs the texts of tokens. Without a backend, vLLM would use that of the first request for all.
-GUIDED = {"skip_tokenizer_init": False, "structured_outputs_config": {"backend": "xgrammar"}}
 
 
 @dataclass(frozen=True)
@@ -203,8 +201,7 @@ def engine_settings(options: ServingOptions, settings: Settings, checkpoint: Che
     kind, _ = resolve_engine(settings.engine)
     engine = run_engine(settings, str(checkpoint.hf_dir), kind)
     # `Policy.load` itself waits for running answers; those that take longer continue under the new weights.
-    vllm_args = {**engine.vllm_args, **GUIDED} if kind == "vllm" else engine.vllm_args
-    return replace(engine, max_batch=options.max_ongoing_requests, weight_switch="keep", vllm_args=vllm_args)
+    return replace(engine, max_batch=options.max_ongoing_requests, weight_switch="keep", guided=True)
 
 
 def _replicas(options: ServingOptions) -> dict[str, Any]:

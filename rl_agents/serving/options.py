@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from rl_agents.algorithms import KEYS
 from rl_agents.config import parse_assignments
@@ -21,7 +21,7 @@ class ServingOptions:
     follow: bool = key(False, "load each newer checkpoint of the run (checkpoint: a run's folder)")
     follow_s: float = key(5.0, "seconds between two checks for a newer checkpoint", gt=0, needs="follow")
     model_name: str = key("", "the model's name in the API; empty: ENV-ALGO of a run, else the folder's name")
-    engine: Literal["auto", "vllm", "torch"] = key("auto", "`auto` takes vLLM if it can be imported, else torch")
+    engine: str = key("auto", "`auto` takes vLLM if it can be imported, else torch")
     min_replicas: int = key(1, "fewest engines", ge=1)
     max_replicas: int = key(1, "most engines; Serve adds one when the others are busy", ge=1)
     target_ongoing_requests: int = key(0, "requests per engine that autoscaling aims at; 0: half of max", ge=0)

@@ -101,7 +101,7 @@ class Policy:
     def __init__(self, settings: EngineSettings, checkpoint: Checkpoint, drain_s: float) -> None:
         """Build the engine; new weights wait ``drain_s`` seconds for running answers."""
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)  # before torch is imported
-        from rl_agents.inference.select import build_engine
+        from rl_agents.inference.engines import build_engine
 
         self._engine = build_engine(settings)
         self._drain_s = drain_s

@@ -14,6 +14,7 @@ from rl_agents.errors import nearest
 from rl_agents.gateway.answer_params import AnswerFields, shows_logprobs, tool_choice
 from rl_agents.gateway.calls import ModelCall
 from rl_agents.inference.base import Extras, Sampling
+from rl_agents.inference.engines import ENGINES, able
 from rl_agents.tools.calls import Tool
 from rl_agents.tools.structured_output import ANY_OBJECT, Structure, schema_refusal
 from rl_agents.web.bodies import read_body, shown
@@ -21,8 +22,6 @@ from rl_agents.web.errors import bad_request
 
 PLAIN = Extras()
 PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
-NO_STRUCTURE = "the torch engine does not constrain what it samples; serve with engine=vllm"
-NO_EXTRAS = "the torch engine samples from the policy as it is; serve with engine=vllm"
 
 
 @dataclass(frozen=True)
@@ -82,15 +81,16 @@ def check_engine(params: RequestParams, kind: str) -> None:
     Raises:
         ApiError: 400 with the parameter and the engine that supports it.
     """
-    if kind == "vllm":
+    if ENGINES[kind].extras:
         return
+    engine, other = f"the {kind} engine", f"serve with {able(lambda row: row.extras)}"
     if params.structure is not None:
         form = params.structure
         field = "response_format" if form.schema is not None else "tool_choice" if form.must_call else "tools"
-        raise bad_request(f"{field}: {NO_STRUCTURE}", field, "unsupported_value")
+        raise bad_request(f"{field}: {engine} does not constrain what it samples; {other}", field, "unsupported_value")
     for name in Extras.__dataclass_fields__:
         if getattr(params.extras, name) != getattr(PLAIN, name):
-            raise bad_request(f"{name}: {NO_EXTRAS}", name, "unsupported_value")
+            raise bad_request(f"{name}: {engine} samples from the policy as it is; {other}", name, "unsupported_value")
 
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]

@@ -54,7 +54,7 @@ class Service:
         self, options: ServingOptions, settings: Settings, checkpoint: Checkpoint, client: Policy | RemotePolicy,
         kind: str,
     ) -> None:  # fmt: skip
-        """Load the tokenizer; ``kind``: of the engines, ``vllm`` or ``torch``. Raises `InputError`: no usable one."""
+        """Load the tokenizer; ``kind``: of the engines. Raises `InputError`: no usable one."""
         self._options, self._settings, self._client, self._kind = options, settings, client, kind
         self.meter = Meter()
         context = make_context(settings.context, load_tokenizer(checkpoint.hf_dir), ChatOptions.from_settings(settings))

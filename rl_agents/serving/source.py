@@ -16,9 +16,9 @@ from rl_agents.config.loading import refuse_keys
 from rl_agents.config.settings import EVALUATION_KEYS
 from rl_agents.envs.base import env_spec
 from rl_agents.errors import InputError
+from rl_agents.inference.engines import ENGINES, resolve_engine
 from rl_agents.inference.hub import find_folder, how_to_get, plain_name
 from rl_agents.inference.model_shape import check_model_dir, read_config
-from rl_agents.inference.select import resolve_engine
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
 from rl_agents.trainer.resolve import model_note, resolve, resolve_chat
 
@@ -89,9 +89,9 @@ def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings
         if note := model_note(checkpoint.hf_dir):
             settings.set_defaults({"env": note["env"]})
     settings.update({**keys, "model": str(checkpoint.hf_dir), **EVALUATION_KEYS})
-    # vLLM is preferred, since clients may ask for what the torch engine refuses.
-    if resolve_engine(settings.engine)[0] == "vllm":
-        settings.update({"engine": "vllm"})
+    # Regardless of the model's size, since clients may ask for what other engines refuse.
+    if ENGINES[engine := resolve_engine(settings.engine)[0]].extras:
+        settings.update({"engine": engine})
     try:
         env_spec(settings.env)
     except InputError as error:

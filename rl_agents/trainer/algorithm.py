@@ -32,8 +32,8 @@ from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, measured, monito
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.base import run_tasks
 from rl_agents.errors import InputError
-from rl_agents.inference.model_shape import context_limit, model_shape, read_config
-from rl_agents.inference.select import resolve_engine
+from rl_agents.inference.engines import ENGINES, resolve_engine
+from rl_agents.inference.model_shape import model_shape, read_config
 from rl_agents.learner.learner_group import AgentLearnerGroup, start_learners
 from rl_agents.learner.rl_modules import module_specs
 from rl_agents.learner.teacher import TeacherServer
@@ -66,7 +66,7 @@ from rl_agents.trainer.advantage_pipeline import assign_credit
 from rl_agents.trainer.checkpoint import STATE, Counters, load_run, restore_run, save_run, write_atomically
 from rl_agents.trainer.expert_data import ExpertData
 from rl_agents.trainer.ray_init import join_session, quiet_libraries
-from rl_agents.trainer.resolve import check_context, resolve
+from rl_agents.trainer.resolve import resolve
 from rl_agents.trainer.run_store import RunPool
 from rl_agents.trainer.teacher_checks import check_local
 from rl_agents.trainer.warm_start import ensure_model
@@ -163,8 +163,7 @@ class AgentConfig(AlgorithmConfig):
         config.agent = resolve(self.agent)
         config.model_dir = self.model_dir or str(ensure_model(config.agent, AgentAlgorithm.from_settings))
         check_local(config.agent, config.model_dir)
-        if resolve_engine(config.agent.engine)[0] == "vllm":  # which would report it late
-            check_context(config.agent, context_limit(read_config(config.model_dir)))
+        ENGINES[resolve_engine(config.agent.engine)[0]].check_model(config.agent, Path(config.model_dir))
         config.apply_settings()
         return config
 

@@ -9,16 +9,16 @@ engine cannot cache.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from rl_agents.config import Settings
 from rl_agents.config.options import keys_of
 from rl_agents.config.sections import EngineKeys
 from rl_agents.envs.base import run_starter
 from rl_agents.errors import InputError
+from rl_agents.inference.engines import ENGINES, resolve_engine
 from rl_agents.inference.hub import model_folder
 from rl_agents.inference.model_shape import model_shape, read_config
-from rl_agents.inference.select import resolve_engine
 from rl_agents.trainer.warm_start_folder import starter_config, starter_folder
 
 #: Parameters and context up to which the torch engine is faster on a CPU: the largest that were measured
@@ -42,9 +42,8 @@ def settle_engine(settings: Settings) -> None:
         if settings.complete and "engine" not in settings.explicit:
             settings.engine_choice = f"engine {settings.engine}: as this run began"
         return
-    kind, settings.engine_choice = choose_engine(settings)
-    settings.engine = cast(Any, kind)
-    if kind == "torch":  # vLLM cannot run here: its keys have no effect, which is no mistake
+    settings.engine, settings.engine_choice = choose_engine(settings)
+    if settings.engine == "torch":  # vLLM cannot run here: its keys have no effect, which is no mistake
         settings.explicit -= ONLY_VLLM.keys()
 
 
@@ -116,10 +115,8 @@ def _needs_vllm(settings: Settings) -> str:
 def _uncached(settings: Settings) -> str:
     if settings.model == "starter":
         return ""
-    from rl_agents.learner.model_check import check_cached
-
     try:
-        check_cached(model_folder(settings.model), settings.max_model_len)
+        ENGINES["torch"].check_model(settings, model_folder(settings.model))
     except InputError as error:
         return str(error)
     return ""

@@ -36,16 +36,17 @@ from rl_agents.envs.base import (
 from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.errors import InputError, unknown
+from rl_agents.inference.engines import ENGINES, check_engine, resolve_engine
 from rl_agents.inference.hub import find_folder, pinned
 from rl_agents.inference.model_shape import (
     ModelShape,
+    check_context,
     check_model_dir,
     context_limit,
     model_shape,
     read_config,
     rope_limit,
 )
-from rl_agents.inference.select import check_sleep, check_vllm_model, check_weight_switch, resolve_engine
 from rl_agents.interrupts import event_loop
 from rl_agents.learner.prefix_sharing import packing_key
 from rl_agents.rewards.base import REWARDS
@@ -218,7 +219,7 @@ def _resolved(settings: Settings, recipe: AlgorithmSpec, with_model: bool) -> Se
     maximum = settings.max_response_tokens
     if settings.overlong_factor and settings.overlong_cache > maximum:
         raise InputError(f"overlong_cache={settings.overlong_cache}: must not exceed the length limit of {maximum}")
-    _check_engine(settings)
+    check_engine(settings)
     return settings
 
 
@@ -234,7 +235,7 @@ def resolve_chat(settings: Settings) -> Settings:
     settle_dtype(settings)
     _check_model(settings, made_for)
     check_room(settings)
-    _check_engine(settings)
+    check_engine(settings)
     return settings
 
 
@@ -483,7 +484,7 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
         return
     folder = check_model_dir(settings.model)  # before torch is imported, which takes seconds
     settings.model = pinned(settings.model)
-    from rl_agents.learner.model_check import check_cached, check_model, check_sharing, check_vocabulary
+    from rl_agents.learner.model_check import check_model, check_sharing, check_vocabulary
 
     check_model(folder)
     config = read_config(folder)
@@ -505,37 +506,6 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
     if not settings.complete and "strftime_now" in str(tokenizer.chat_template):
         settings.template_date = settings.template_date or date.today().isoformat()  # one date for the whole run
     settle_engine(settings)
-    if resolve_engine(settings.engine)[0] == "torch":
-        check_cached(folder, settings.max_model_len)
-    else:
-        import torch
-
-        check_vllm_model(config, settings.model, not torch.cuda.is_available())
+    ENGINES[resolve_engine(settings.engine)[0]].check_model(settings, folder)
     if asked := packing_key(settings):
         check_sharing(folder, settings.max_model_len, asked)
-
-
-def check_context(settings: Settings, limit: int | None) -> None:
-    """Reject a context length that the model does not support.
-
-    Args:
-        limit: maximum context length of the model in tokens; None if unknown.
-
-    Raises:
-        InputError: ``max_model_len`` is beyond it.
-    """
-    if limit is not None and settings.max_model_len > limit:
-        raise InputError(
-            f"max_model_len={settings.max_model_len}: model={settings.model} reads {limit} tokens at most "
-            "(max_position_embeddings)"
-        )
-
-
-def _check_engine(settings: Settings) -> None:
-    import torch
-
-    kind, _ = resolve_engine(settings.engine)
-    check_weight_switch(settings.weight_switch, kind)
-    if settings.placement == "colocate" and torch.cuda.is_available():
-        raise InputError("placement=colocate is for machines without GPUs: an env runner sees none")
-    check_sleep(settings, kind, torch.cuda.is_available())

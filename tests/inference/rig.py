@@ -82,11 +82,10 @@ def stats(handle: Any) -> dict[str, int]:
     """Totals of an engine since its start: sampled and cached tokens; and open requests."""
 
     def read(actor: Any) -> dict[str, int]:
-        counters = getattr(actor._engine, "counters", actor._engine)
         outstanding = sum(len(client.tasks) for client in actor._clients.values())
         return {
-            "sampled_tokens": counters.sampled_tokens,
-            "cached_tokens": counters.cached_tokens,
+            "sampled_tokens": actor._engine.sampled_tokens,
+            "cached_tokens": actor._engine.cached_tokens,
             "outstanding": outstanding,
         }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rl_agents.inference import actor, select
+from rl_agents.inference import actor, engines
 from rl_agents.inference.base import Completion, EngineSettings, Sampling
 
 
@@ -20,7 +20,7 @@ class Sleeper:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> actor.EngineActor:
-    monkeypatch.setattr(select, "build_engine", lambda settings: Sleeper())
+    monkeypatch.setattr(engines, "build_engine", lambda settings: Sleeper())
     monkeypatch.setattr(actor, "_was_restarted", lambda: False)
     monkeypatch.setattr(actor, "MAX_WAIT_S", 60.0)  # nothing here is about it
     return actor.EngineActor(EngineSettings(model_dir=""))

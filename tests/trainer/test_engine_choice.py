@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from chat_models import save_chat_model
 from rl_agents.algorithms import Settings
 from rl_agents.cli import evaluate, train, tune
 from rl_agents.cli.parser import main_parser
-from rl_agents.inference import select
+from rl_agents.inference.engines import ENGINES
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.trainer import engine_choice
 from rl_agents.trainer.resolve import resolve
@@ -23,7 +24,7 @@ QUICK = {"max_response_tokens": 8, "max_model_len": 2048}
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """vLLM can run, on a CPU."""
     monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(select, "_vllm_obstacle", lambda: ("", ""))
+    monkeypatch.setitem(ENGINES, "vllm", replace(ENGINES["vllm"], obstacle=lambda: ("", "")))
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr(
         engine_choice, "TORCH_CONTEXT", 40_000
@@ -83,7 +84,8 @@ def test_with_a_gpu_or_without_vllm_nothing_is_weighed(model: Path, monkeypatch:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert engine_choice.choose_engine(settings)[0] == "vllm" and not engine_choice.small_models("vllm")
     monkeypatch.undo()
-    monkeypatch.setattr(select, "_vllm_obstacle", lambda: ("vLLM is not installed", "Install it"))
+    absent = replace(ENGINES["vllm"], obstacle=lambda: ("vLLM is not installed", "Install it"))
+    monkeypatch.setitem(ENGINES, "vllm", absent)
     assert engine_choice.choose_engine(settings) == ("torch", "engine torch: vLLM is not installed. Install it")
     idle = settled({"model": str(model), "kv_cache_gb": 1, **QUICK})
     assert resolve(idle).engine == "torch", "no mistake, though only vLLM has that key"

@@ -14,7 +14,7 @@ from rl_agents.background import elsewhere
 from rl_agents.chat.template import ChatTemplate, load_tokenizer
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Sampling
-from rl_agents.inference.select import local_engine
+from rl_agents.inference.engines import local_engine
 from rl_agents.plugins import member
 from rl_agents.web.model_server import ModelServer, ServerError
 
