@@ -70,8 +70,6 @@ def _check_placement(settings: Settings) -> None:
         why = f"engine_mode={settings.engine_mode} has processes of its own; leave engine_mode=inprocess"
     elif settings.gpus_per_engine:
         why = "for engines on CPUs; leave gpus_per_engine=0"
-    elif settings.env == "blackbox":
-        why = "the gateway of env=blackbox needs engines in actors of their own"
     if settings.placement == "colocate" and why:
         raise InputError(f"placement=colocate: {why}")
 

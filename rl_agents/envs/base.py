@@ -122,8 +122,8 @@ def base_environment(name: str, options: Mapping[str, Any]) -> str:
         InputError: its options name none.
     """
     spec = env_spec(name)
-    base: str = _part(spec, "tasks", "base_environment")(options) if spec.borrows else name
-    return base
+    named = part(spec, "tasks", "base_environment") if spec.agent else None
+    return str(named(options)) if named else name
 
 
 def read_env_options(spec: EnvSpec, options: Mapping[str, Any], chosen: Iterable[str] = ()) -> Any:
@@ -182,7 +182,7 @@ def task_ids(name: str, split: str, options: Mapping[str, Any]) -> list[str]:
     spec = env_spec(name)
     if split not in ("train", "test"):
         raise InputError(f"unknown split '{split}': valid: test, train")
-    tasks: list[str] = _part(spec, "tasks", "task_ids")(split, read_env_options(spec, options))
+    tasks: list[str] = part(spec, "tasks", "task_ids")(split, read_env_options(spec, options))
     if not tasks:
         raise NoTasks(f"environment {name} has no {split} tasks with options {dict(options)}")
     return tasks
@@ -229,9 +229,9 @@ def starter_spec(name: str, options: Mapping[str, Any] = MappingProxyType({})) -
     name = CLASSES.get(name, name)
     if (family := _family(name)) and family.starter:
         return family.starter(name, read_env_options(env_spec(name), options))
-    if starter_of := _part(env_spec(name), "demonstrations", "starter_of"):
+    if starter_of := part(env_spec(name), "demonstrations", "starter_of"):
         return starter_of(read_env_options(env_spec(name), options))  # type: ignore[no-any-return]
-    spec: StarterSpec | None = _part(env_spec(name), "demonstrations", "STARTER")
+    spec: StarterSpec | None = part(env_spec(name), "demonstrations", "STARTER")
     if spec is None:
         raise NoPlayer(name)
     return (spec.variant(options) if spec.variant else None) or spec
@@ -259,7 +259,7 @@ def starter_defaults(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]
 
 def base_options(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the keys of `base_environment`: those of ``name`` itself, or those in its ``task_options``."""
-    return options.get("task_options", {}) if env_spec(name).borrows else options
+    return options if base_environment(name, options) == name else options.get("task_options", {})
 
 
 def env_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,11 +279,11 @@ def borrowed(defaults: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _made(spec: EnvSpec, options: Any, max_turns: int) -> TextEnv:
-    made: TextEnv = _part(spec, "env", "make")(options, max_turns or spec.max_turns)
+    made: TextEnv = part(spec, "env", "make")(options, max_turns or spec.max_turns)
     return made
 
 
-def _part(spec: EnvSpec, module: str, name: str) -> Any:
+def part(spec: EnvSpec, module: str, name: str) -> Any:
     """Return ``name`` from ``module`` of the environment's package, or else from the package; None if it is absent."""
     home = importlib.import_module(spec.module)
     if hasattr(home, "__path__") and importlib.util.find_spec(f"{spec.module}.{module}"):

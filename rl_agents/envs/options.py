@@ -103,6 +103,21 @@ def part_of(cls: type[Part], options: object) -> Part:
 
 
 @dataclass(frozen=True)
+class AgentKeys:
+    """Keys of environments whose episodes are runs of an agent (`EnvSpec.agent`)."""
+
+    agent_timeout_s: float = key(300.0, "time limit of an agent for one task, in seconds", gt=0)
+    agent_concurrency: int = key(16, "concurrent agents of one env runner", ge=1)
+    error_reward: float | None = key(
+        None,
+        "reward of an episode whose agent failed; empty excludes such episodes from training and counts them",
+    )
+    reasoning: Literal["keep", "as_sent"] = key(
+        "keep", "thoughts of earlier turns in the prompt: as the model wrote them, or as the agent sends them back"
+    )
+
+
+@dataclass(frozen=True)
 class ColumnKeys:
     """The names of a table's columns (`rl_agents.data.tables`)."""
 

@@ -65,8 +65,11 @@ class EnvSpec:
             ``--set env.KEY=VALUE``.
         max_turns: turn limit of an episode if the run's key ``max_turns`` is 0.
         progress_window: T3's k for the environment's progress rule; 0 if it reports no ``info["progress"]``.
-        borrows: its options may name another environment, whose tasks, warm-start model and limits it uses; its module
-            ``tasks`` has ``base_environment(options) -> str``.
+        agent: an episode is an agent's run, through the gateway. Its options extend
+            `rl_agents.envs.options.AgentKeys`. Its module ``agents`` has ``load_agent(options) -> Agent``, and its
+            module ``tasks`` also ``task_payload(task_id, options, max_turns)``, the task as the agent receives it. With
+            ``base_environment(options) -> str`` there, tasks, warm-start model and limits may be those of another
+            environment, with the options ``task_options``.
         blocking: how its calls are run. ``thread``: in a thread for each environment, since a call may wait;
             ``inline``: in the runner's loop, one after the other, for calls of less than some milliseconds, and for
             coroutines.
@@ -82,7 +85,7 @@ class EnvSpec:
     module: str = ""
     gym_id: str = ""
     progress_window: int = 0
-    borrows: bool = False
+    agent: bool = False
     blocking: Blocking = "thread"
     seats: Callable[[Any], int] = lambda options: 1
 

@@ -28,9 +28,8 @@ from rl_agents.data.failures import AGENT_ERROR
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.data.tree import last_word
-from rl_agents.envs.blackbox import BlackboxOptions
-from rl_agents.envs.blackbox.agents import load_agent
-from rl_agents.envs.blackbox.tasks import answer_words, task_payload
+from rl_agents.envs.base import env_spec, part, read_env_options
+from rl_agents.envs.options import AgentKeys
 from rl_agents.gateway.answers import PendingRequest
 from rl_agents.gateway.calls import ModelCall, RequestIdentity
 from rl_agents.gateway.gateway import Gateway, GatewayLimits, SessionTrace
@@ -159,23 +158,36 @@ class BlackBox:
 
     Attributes:
         max_turns: of the environment whose tasks it runs, as the agent receives it.
+        env: the environment's name.
     """
 
     agent: Agent
-    options: BlackboxOptions
+    options: AgentKeys
     max_turns: int
+    env: str = "blackbox"
+
+    def task(self, task_id: str) -> dict[str, Any]:
+        payload: dict[str, Any] = part(env_spec(self.env), "tasks", "task_payload")(
+            task_id, self.options, self.max_turns
+        )
+        return payload
+
+    def answer_words(self) -> str:
+        words = part(env_spec(self.env), "tasks", "answer_words")
+        return str(words(self.options)) if words else ""
 
 
 def load_black_box(settings: Settings) -> BlackBox | None:
     """Return the agent of a run; None if the built-in loop runs.
 
     Raises:
-        InputError: see `load_agent`.
+        InputError: the agent cannot be used.
     """
-    if settings.env != "blackbox":
+    spec = env_spec(settings.env)
+    if not spec.agent:
         return None
-    options = BlackboxOptions(**settings.env_options)
-    return BlackBox(load_agent(options), options, episode_turns(settings))
+    options = read_env_options(spec, settings.env_options)
+    return BlackBox(part(spec, "agents", "load_agent")(options), options, episode_turns(settings), spec.name)
 
 
 async def collect_blackbox(
@@ -203,7 +215,7 @@ def _too_long(trajectory: Trajectory, limits: Limits) -> str:
     return f"no first prompt fits max_model_len={limits.max_model_len} ({trajectory.task_id})"
 
 
-def gateway_limits(options: BlackboxOptions, limits: Limits) -> GatewayLimits:
+def gateway_limits(options: AgentKeys, limits: Limits) -> GatewayLimits:
     """Return the gateway's limits, equal to those of the built-in loop."""
     return GatewayLimits(
         max_model_len=limits.max_model_len,
@@ -227,8 +239,8 @@ async def _play(
         EngineError: a request has no answer, for which the agent is not responsible.
         InputError: there is no such task.
     """
-    task = task_payload(spec.task_id.removeprefix(limits.task_prefix), box.options, box.max_turns)
-    words = answer_words(box.options) or ANSWER_INSTRUCTION
+    task = box.task(spec.task_id.removeprefix(limits.task_prefix))
+    words = box.answer_words() or ANSWER_INSTRUCTION
     session = f"s{spec.seed:016x}"
     async with places:
         opening = SessionStart(session, spec.group_id, spec.member, spec.seed, spec.task_id, task=task)

@@ -223,7 +223,7 @@ class Service:
         """Wait until the engine has answered a first observation, so that no client waits for it to start."""
         with contextlib.suppress(ApiError, InputError, TimeoutError):
             async with asyncio.timeout(READY_S):
-                if not env_spec(self._settings.env).borrows:  # or an agent would start
+                if not env_spec(self._settings.env).agent:  # or an agent would start
                     session = await self.open_session(SessionRequest.model_validate({}))
                     self._example = session.episode.answer.observation
                     self.sessions.close(session.id)

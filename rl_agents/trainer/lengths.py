@@ -109,7 +109,7 @@ def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> 
     asked = len(context.template.between(SUMMARY_REQUEST + summary_message(Dialogue.start("").summarized(""))))
     found = _summary(settings, turns, read, garbled, asked)
     calls = max((len(reading.sizes) for reading in garbled), default=0)
-    tried = env_spec(settings.env).borrows and 1 < calls < turns
+    tried = env_spec(settings.env).agent and 1 < calls < turns
     return replace(found, tried=_summary(settings, calls, read, garbled, asked)) if tried else found
 
 
@@ -118,7 +118,7 @@ async def _readings(
 ) -> tuple[list[_Reading], list[_Reading]]:
     """Measure tasks until the time limit: with useful and with invalid actions."""
     grows, started = context_window(settings.context) is None, time.monotonic()
-    agent = env_spec(settings.env).borrows
+    agent = env_spec(settings.env).agent
     read: list[_Reading] = []
     garbled: list[_Reading] = []
     failure, timeout_s = None, player.limits.env_timeout_s
@@ -241,7 +241,7 @@ def _summary(
     firsts = [reading.sizes[0] for reading in read]
     window = context_window(settings.context)
     further = turns - 1 if window is None else min(turns - 1, window)
-    seen = [*read, *garbled] if env_spec(settings.env).borrows else read
+    seen = [*read, *garbled] if env_spec(settings.env).agent else read
     shown = any(len(reading.sizes) > 1 for reading in seen)
     played = [reading.sizes for reading in [*read, *garbled] if len(reading.sizes) > 1]
     observation = max(*firsts, UNSEEN_OBSERVATION)
@@ -349,7 +349,7 @@ def _choose(
         settings.max_response_tokens = min(usual, found.response_in(most))
         if settings.max_response_tokens < SHORTEST_RESPONSE and (found.made_up or not found.shown):
             settings.max_response_tokens = max(1, min(usual, most - found.longest))
-        elif settings.max_response_tokens < SHORTEST_RESPONSE and env_spec(settings.env).borrows:
+        elif settings.max_response_tokens < SHORTEST_RESPONSE and env_spec(settings.env).agent:
             settings.max_response_tokens = max(1, settings.max_response_tokens)
         elif settings.max_response_tokens < SHORTEST_RESPONSE:
             raise InputError(
@@ -383,7 +383,7 @@ def _said(settings: Settings, found: Dialogues, open_keys: Sequence[str], limit:
     if not found.shown or found.made_up:
         unseen = f"observations taken as {max(found.longest, UNSEEN_OBSERVATION)} tokens each, as no player acts here"
         text += f" ({f'observations after {MADE_UP!r}' if found.shown else unseen}; set max_model_len for others)"
-    agent = env_spec(settings.env).borrows
+    agent = env_spec(settings.env).agent
     if agent and found.turns < settings.max_turns:
         text += f", the calls of agents that were tried (set max_turns={found.turns} if yours never make more)"
     text += f"; the model reads {limit}" if limit else ""

@@ -27,14 +27,13 @@ from rl_agents.envs.base import (
     divide,
     env_spec,
     game_seats,
+    part,
     plain_options,
     read_env_options,
     starter_defaults,
     starter_spec,
     task_ids,
 )
-from rl_agents.envs.blackbox import BlackboxOptions
-from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.errors import InputError, unknown
 from rl_agents.inference.engines import ENGINES, check_engine, resolve_engine
 from rl_agents.inference.hub import find_folder, pinned
@@ -376,7 +375,7 @@ def cautions(settings: Settings) -> list[str]:
             f"critic_lr={settings.critic_lr:g} is more than {MAX_CRITIC_RATIO:g} times lr={settings.lr:g}; the papers "
             "take 10 times"
         )
-    if settings.env == "blackbox" and settings.num_env_runners and recipe.source != "search":
+    if env_spec(settings.env).agent and settings.num_env_runners and recipe.source != "search":
         found += _long_rounds(settings)
     return found
 
@@ -441,7 +440,7 @@ def _check_environment(settings: Settings) -> None:
     Exceptions of its code are left to the episodes: other tasks may work.
     """
     tasks = task_ids(settings.env, settings.only_split or "train", settings.env_options)
-    if env_spec(settings.env).borrows:
+    if env_spec(settings.env).agent:
         _check_agent(settings)
     if ":" in settings.env:
         plain = copy.copy(settings)
@@ -462,8 +461,11 @@ async def _reset(pool: EnvPool, task: str, timeout_s: float) -> None:
 
 def _check_agent(settings: Settings) -> None:
     """Reject an agent that cannot be started, and keys without effect on an external agent."""
-    options = BlackboxOptions(**settings.env_options)
-    load_agent(options)
+    spec = env_spec(settings.env)
+    options = read_env_options(spec, settings.env_options)
+    part(spec, "agents", "load_agent")(options)
+    if settings.placement == "colocate":
+        raise InputError(f"placement=colocate: the gateway of env={settings.env} needs engines in actors of their own")
     if settings.num_env_runners and options.agent_timeout_s >= settings.sample_timeout_s:
         raise InputError(
             f"env.agent_timeout_s={options.agent_timeout_s:g} with sample_timeout_s={settings.sample_timeout_s:g}: a "

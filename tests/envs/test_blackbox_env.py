@@ -315,7 +315,7 @@ def test_an_agent_that_neither_asks_nor_ends_is_named_with_its_time_limit(tasks,
     monkeypatch.setattr("rl_agents.envs.blackbox.env.PATIENCE_S", 0.0)
     env = inside_out(Hangs(), tasks, agent_timeout_s=0.01)
     with pytest.raises(
-        AgentFailed, match=rf"agent {sys.executable} neither asked nor ended within env.agent_timeout_s"
+        AgentFailed, match=r"env=blackbox: its agent neither asked nor ended within env.agent_timeout_s"
     ):
         env.reset(options={"task_id": "task-0"})
     env.close()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from rl_agents.config.options import key
+from rl_agents.envs.options import AgentKeys
 from rl_agents.envs.spec import EnvSpec
 
 
 @dataclass(frozen=True)
-class BlackboxOptions:
+class BlackboxOptions(AgentKeys):
     """Keys of blackbox; see docs/environments/blackbox.md."""
 
     agent_command: str = key("", "command that runs one task, such as: python my_agent.py {task_id}")
@@ -26,15 +27,6 @@ class BlackboxOptions:
     )
     task_options: dict[str, Any] = key({}, "keys of the environment that env.tasks names", needs="tasks")
     columns: dict[str, str] = key({}, "field of a task -> column of the data, such as question:prompt", needs="tasks")
-    agent_timeout_s: float = key(300.0, "time limit of an agent for one task, in seconds", gt=0)
-    agent_concurrency: int = key(16, "concurrent agents of one env runner", ge=1)
-    error_reward: float | None = key(
-        None,
-        "reward of an episode whose agent failed; empty excludes such episodes from training and counts them",
-    )
-    reasoning: Literal["keep", "as_sent"] = key(
-        "keep", "thoughts of earlier turns in the prompt: as the model wrote them, or as the agent sends them back"
-    )
 
 
 SPEC = EnvSpec(
@@ -43,6 +35,6 @@ SPEC = EnvSpec(
     reference="StepPO (gateway and step-native traces), sections 4.4 and 6.2",
     options=BlackboxOptions,
     max_turns=50,
-    borrows=True,
+    agent=True,
     blocking="inline",
 )

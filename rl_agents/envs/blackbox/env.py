@@ -16,11 +16,11 @@ from typing import Any
 import gymnasium
 from gymnasium.spaces import Text
 
-from rl_agents.envs.blackbox import SPEC, BlackboxOptions
+from rl_agents.envs.base import part
+from rl_agents.envs.blackbox import SPEC
 from rl_agents.envs.blackbox.agent_server import AgentRequest, Run, agent_server
-from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox.histories import History
-from rl_agents.envs.blackbox.tasks import task_ids, task_payload
+from rl_agents.envs.options import AgentKeys
 from rl_agents.envs.stateful import StepResult, observations
 from rl_agents.errors import AgentFailed, InputError
 from rl_agents.gateway.process_supervisor import AgentEnd
@@ -46,10 +46,12 @@ class BlackboxEnv(gymnasium.Env[str, str]):
     observation_space = observations(1 << 20)
     action_space = Text(max_length=1 << 18, min_length=0, charset=string.printable)
 
-    def __init__(self, options: BlackboxOptions | None = None, max_turns: int = 0) -> None:
-        self.options = options or BlackboxOptions()
-        self.max_turns = max_turns or SPEC.max_turns
-        self.agent = load_agent(self.options)
+    entry = SPEC
+
+    def __init__(self, options: AgentKeys | None = None, max_turns: int = 0) -> None:
+        self.options: AgentKeys = options or self.entry.options()
+        self.max_turns = max_turns or self.entry.max_turns
+        self.agent = part(self.entry, "agents", "load_agent")(self.options)
         self._run: Run | None = None
         self._request: AgentRequest | None = None
         self._history = History()
@@ -61,9 +63,9 @@ class BlackboxEnv(gymnasium.Env[str, str]):
         self.close()
         task_id = (options or {}).get("task_id")
         if task_id is None:
-            ids = task_ids("train", self.options)
+            ids = part(self.entry, "tasks", "task_ids")("train", self.options)
             task_id = ids[int(self.np_random.integers(len(ids)))]
-        task = task_payload(task_id, self.options, self.max_turns)
+        task = part(self.entry, "tasks", "task_payload")(task_id, self.options, self.max_turns)
         self._history, self._rewarded = History(self.options.reasoning == "as_sent"), False
         self._run = agent_server().start(self.agent, task, seed or 0, self.options.agent_timeout_s)
         event = self._next(self._run)
@@ -104,9 +106,9 @@ class BlackboxEnv(gymnasium.Env[str, str]):
         try:
             event = run.events.get(timeout=self.options.agent_timeout_s + PATIENCE_S)
         except queue.Empty:  # it does not end when it is canceled, or blocks the event loop
-            agent, limit = self.options.agent or self.options.agent_command, self.options.agent_timeout_s
+            limit = self.options.agent_timeout_s
             late = f"within env.agent_timeout_s={limit:g} and {PATIENCE_S:g} s more"
-            raise AgentFailed(f"the agent {agent} neither asked nor ended {late}") from None
+            raise AgentFailed(f"env={self.entry.name}: its agent neither asked nor ended {late}") from None
         if isinstance(event, InputError):
             raise event
         self._request = event if isinstance(event, AgentRequest) else None
