@@ -22,7 +22,7 @@ export RL_AGENTS_TEXTWORLD_PYTHON ?= $(if $(wildcard .venv-alfworld/.ready),$(CU
 # says who goes where.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo demo-llm docs alfworld clients coding-agents wheel view-example test test-unit check bench bench-check clean
+.PHONY: demo demo-llm docs alfworld clients coding-agents verifiers wheel view-example test test-unit check bench bench-check clean
 
 .venv/.ready: pyproject.toml $(CONSTRAINTS) | $(UV)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
@@ -52,6 +52,22 @@ alfworld: .venv-alfworld/.ready
 	@touch $@
 
 clients: .venv-clients/.ready
+
+# The library verifiers, classic and v1, each in an environment of its own: docs/environments/verifiers.md
+.venv-verifiers/.ready: tests/envs/verifiers_packages/classic.txt | $(UV)
+	$(UV) venv --quiet --clear --python $(PYTHON) .venv-verifiers
+	$(UV) pip install --quiet --python .venv-verifiers/bin/python --requirement $<
+	@touch $@
+
+# v1 makes another environment, for the program that asks the model, when it runs for the first time.
+.venv-verifiers-v1/.ready: tests/envs/verifiers_packages/v1.txt | $(UV)
+	$(UV) venv --quiet --clear --python $(PYTHON) .venv-verifiers-v1
+	$(UV) pip install --quiet --python .venv-verifiers-v1/bin/python --requirement $<
+	PATH=$(CURDIR)/.uv/bin:$$PATH PYTHONPATH=tests/envs .venv-verifiers-v1/bin/python tests/envs/verifiers_v1_worlds.py \
+		'[["worlds", 0, [["3"]]]]' > /dev/null 2>&1
+	@touch $@
+
+verifiers: .venv-verifiers/.ready .venv-verifiers-v1/.ready
 
 # Coding agents as npm releases them: docs/how-to/train-existing-agents.md
 coding-agents: .venv-clients/.ready
@@ -120,4 +136,4 @@ bench-check: .venv/.ready
 	$(PY) -m benchmarks.bench_check
 
 clean:
-	rm -rf .venv .venv-alfworld .venv-clients .uv runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-alfworld .venv-clients .venv-verifiers .venv-verifiers-v1 .uv runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

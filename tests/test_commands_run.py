@@ -57,6 +57,7 @@ ELSEWHERE = {
     r"benchmarks\.airline": "benchmarks/test_airline.py",
     r"one-file/start": "test_one_file.py",
     r"env openenv": "envs/test_openenv.py",
+    r"env verifiers": "envs/test_verifiers.py",
     r"c(laude_code|odex)_grpo": "gateway/clients/test_coding_commands.py",
 }
 #: The reason why no test does.

@@ -15,7 +15,7 @@ import contextvars
 import itertools
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -71,6 +71,27 @@ class HostedAgent:
         """
         return await elsewhere(self._run(given, timeout_s))
 
+    def ask(self, task: Mapping[str, Any], timeout_s: float) -> Any:
+        """Return what the function returns for a task that needs no model.
+
+        Raises:
+            InputError: it cannot be imported, it raises, or its time is over.
+        """
+        return wait(self._ask(Given("", "", "", task, 0), timeout_s))
+
+    async def _ask(self, given: Given, timeout_s: float) -> Any:
+        session = HostedRun(await host_of(self.python, self.file, self.function), self.world(given))
+        try:
+            async with asyncio.timeout(timeout_s):
+                message = await session.message(given)
+        except TimeoutError:
+            raise InputError(f"{self.python} gave no answer within {timeout_s:g} s") from None
+        finally:
+            session.leave()
+        if "error" in message:
+            raise InputError(one_line(message["error"]))
+        return message["result"]
+
     async def _run(self, given: Given, timeout_s: float) -> AgentEnd:
         host = await host_of(self.python, self.file, self.function)
         session = HostedRun(host, self.world(given))
@@ -95,12 +116,16 @@ class HostedRun:
             self._inbox.put_nowait({"error": host.over})
 
     async def run(self, given: Given) -> AgentEnd:
+        return self._agent_end(await self.message(given))
+
+    async def message(self, given: Given) -> Message:
+        """Return the message at the session's end."""
         await self.host.send({"run": self._number, "task": dict(given.task), "client": asdict(given.client())})
         while True:
             message = await self._inbox.get()
             if "step" not in message:
                 self._ended = True
-                return self._agent_end(message)
+                return message
             self._step = _STEPS.submit(contextvars.copy_context().run, self._observed, message["text"])
             observed = await asyncio.wrap_future(self._step)
             await self.host.send({"observed": self._number, **observed})

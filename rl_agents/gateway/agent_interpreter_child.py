@@ -31,7 +31,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 #: Beginnings of the files that are not the agent's own.
-LIBRARIES = (*(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib")), __file__)
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LIBRARIES = tuple(path + os.sep for path in (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib")), PACKAGE))
 #: Concurrent calls of ``asyncio.to_thread``, for frameworks without coroutines.
 THREADS = 256
 #: Longest message in bytes.
@@ -47,6 +48,7 @@ class Client:
         base_url, anthropic_url, api_key: for OpenAI's or Anthropic's clients.
         session: the session's name.
         seed: for agents that draw random numbers.
+        group, peers: name and size of the group of episodes that are compared.
     """
 
     base_url: str
@@ -54,6 +56,8 @@ class Client:
     api_key: str
     session: str
     seed: int
+    group: str
+    peers: int
 
     def __init__(self, host: Host, number: int, given: dict[str, Any]) -> None:
         self.__dict__.update(given)
@@ -132,6 +136,8 @@ def _item(value: Any) -> Any:
 
 def described(error: BaseException) -> str:
     """Return the type, the message and the deepest line of the agent's own code, like `rl_agents.errors.described`."""
+    if isinstance(error, SystemExit) and isinstance(error.code, str):
+        return error.code
     places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     own = [place for place in places if not place[0].startswith((*LIBRARIES, "<"))]
     place = f" ({os.path.basename(own[-1][0])}:{own[-1][1]})" if own else ""
@@ -163,8 +169,7 @@ async def main(descriptor: int, file: str, name: str) -> None:
     try:
         host = Host(load(file, name), writer)
     except (Exception, SystemExit) as error:
-        why = str(error) if isinstance(error, SystemExit) else described(error)
-        writer.write(json.dumps({"failed": why}).encode() + b"\n")
+        writer.write(json.dumps({"failed": described(error)}).encode() + b"\n")
         await writer.drain()
         return
     host.send(ready=True)

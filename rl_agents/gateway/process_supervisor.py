@@ -44,6 +44,8 @@ class Given:
         url: of the gateway, without a path: ``http://127.0.0.1:40123``.
         task: plain JSON with the key ``id``.
         seed: of the episode, for agents that draw random numbers.
+        group, peers: name and size of the group of episodes that are compared, which begin in this order and in one
+            process.
     """
 
     session: str
@@ -51,6 +53,8 @@ class Given:
     url: str
     task: Mapping[str, Any]
     seed: int
+    group: str = ""
+    peers: int = 1
 
     @property
     def base_url(self) -> str:
@@ -61,7 +65,9 @@ class Given:
         return f"{self.url}/s/{self.session}"
 
     def client(self) -> AgentClient:
-        return AgentClient(self.base_url, self.key, self.anthropic_url, self.session, self.seed)
+        return AgentClient(
+            self.base_url, self.key, self.anthropic_url, self.session, self.seed, self.group or self.session, self.peers
+        )
 
     def variables(self, outside: Mapping[str, str]) -> dict[str, str]:
         """Return the environment variables of the agent's process; ``outside``: those of this process."""
@@ -92,6 +98,8 @@ class AgentClient:
     anthropic_url: str
     session: str
     seed: int
+    group: str
+    peers: int
 
 
 @dataclass(frozen=True, slots=True)

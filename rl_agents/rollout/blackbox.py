@@ -203,8 +203,11 @@ async def collect_blackbox(
     pool = None if recorder is None else CallsOnly(recorder)
     gateway = WatchedGateway(engine, template, gateway_limits(box.options, limits), pool)
     places = places or asyncio.Semaphore(box.options.agent_concurrency)
+    groups: dict[int, list[EpisodeSpec]] = {}
+    for spec in specs:
+        groups.setdefault(spec.group_id, []).append(spec)
     async with serving(gateway) as url:
-        played = [_play(spec, box, gateway, url, limits, places, recorder) for spec in specs]
+        played = [_play(spec, groups[spec.group_id], box, gateway, url, limits, places, recorder) for spec in specs]
         results = await gathered(played)
     return rollouts_of(specs, [(r, _too_long(r, limits)) if isinstance(r, Trajectory) else r for r in results])
 
@@ -230,8 +233,8 @@ def gateway_limits(options: AgentKeys, limits: Limits) -> GatewayLimits:
 
 
 async def _play(
-    spec: EpisodeSpec, box: BlackBox, gateway: WatchedGateway, url: str, limits: Limits, places: asyncio.Semaphore,
-    recorder: Recorder | None,
+    spec: EpisodeSpec, group: Sequence[EpisodeSpec], box: BlackBox, gateway: WatchedGateway, url: str, limits: Limits,
+    places: asyncio.Semaphore, recorder: Recorder | None,
 ) -> Trajectory:  # fmt: skip
     """Run one episode.
 
@@ -248,7 +251,7 @@ async def _play(
         key = gateway.open(opening, [] if recorder is None else recorder.again(seeds))
         steering = gateway.watch(session, limits.truncation, spec.seed, words)
         try:
-            given = Given(session, key, url, task, spec.seed)
+            given = Given(session, key, url, task, spec.seed, f"g{group[0].seed:016x}", len(group))
             end = await steering.unless_stopped(box.agent.run(given, box.options.agent_timeout_s))
             problem = unanswered(gateway.sessions[session])
         finally:

@@ -1,0 +1,17 @@
+"""A classic environment of the library verifiers: add two digits."""
+
+import verifiers as vf
+from datasets import Dataset
+
+
+def right(completion, answer):
+    return float(completion[-1].content.split()[-1:] == [answer])
+
+
+def short(completion):
+    return float(len(completion[-1].content.split()) == 1)
+
+
+def load_environment(digits=5):
+    rows = [{"question": f"{a} + {b} =", "answer": str(a + b)} for a in range(digits) for b in range(digits)]
+    return vf.SingleTurnEnv(dataset=Dataset.from_list(rows), rubric=vf.Rubric(funcs=[right, short], weights=[1.0, 0.2]))
