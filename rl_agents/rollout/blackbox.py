@@ -166,15 +166,9 @@ class BlackBox:
     max_turns: int
     env: str = "blackbox"
 
-    def task(self, task_id: str) -> dict[str, Any]:
-        payload: dict[str, Any] = part(env_spec(self.env), "tasks", "task_payload")(
-            task_id, self.options, self.max_turns
-        )
-        return payload
-
-    def answer_words(self) -> str:
-        words = part(env_spec(self.env), "tasks", "answer_words")
-        return str(words(self.options)) if words else ""
+    def tasks(self, name: str) -> Any:
+        """Return a function of the environment's module ``tasks``, or None."""
+        return part(env_spec(self.env), "tasks", name)
 
 
 def load_black_box(settings: Settings) -> BlackBox | None:
@@ -242,8 +236,10 @@ async def _play(
         EngineError: a request has no answer, for which the agent is not responsible.
         InputError: there is no such task.
     """
-    task = box.task(spec.task_id.removeprefix(limits.task_prefix))
-    words = box.answer_words() or ANSWER_INSTRUCTION
+    task_id = spec.task_id.removeprefix(limits.task_prefix)
+    task = box.tasks("task_payload")(task_id, box.options, box.max_turns)
+    words = box.tasks("answer_words")
+    words = (words(box.options) if words else "") or ANSWER_INSTRUCTION
     session = f"s{spec.seed:016x}"
     async with places:
         opening = SessionStart(session, spec.group_id, spec.member, spec.seed, spec.task_id, task=task)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_models import save_chat_model
 from rollout.black_boxes import CONTEXT, LIMITS
 
+from rl_agents.cli import main
 from rl_agents.config import Settings
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.envs.base import named_env, starter_spec, task_ids
+from rl_agents.envs.base import named_env, starter_defaults, starter_spec, task_ids
+from rl_agents.envs.verifiers import VerifiersOptions
 from rl_agents.errors import AgentFailed, InputError, NoPlayer
 from rl_agents.gateway.agent_interpreter import close_hosts
 from rl_agents.inference.base import Completion
@@ -201,6 +205,29 @@ def test_what_is_missing_is_said_in_one_line(keys: dict[str, Any], line: str) ->
 def test_an_unknown_environment_is_refused_with_what_to_install() -> None:
     with pytest.raises(InputError, match=r"no module gsm9k: install .* \(prime env install o/gsm9k, or"):
         task_ids("verifiers", "train", options(id="o/gsm9k"))
+
+
+@needs_library
+def test_the_readmes_line_trains_and_reports_the_named_rewards(tmp_path: Path) -> None:
+    model, example = str(save_chat_model(tmp_path / "model")), ROOT / "docs" / "examples" / "verifiers" / "sums.py"
+    few = ["iterations=1", "minibatches=1", "tasks_per_iteration=2", "group_size=2", "eval_episodes=2"]
+    keys = [f"env.id={example}", f"env.agent_python={PYTHON}", "max_response_tokens=8"]
+    given = ["--env", "verifiers", "--model", model, "--output", str(tmp_path / "run"), "--set", *few, *keys]
+    assert main(["--algo", "grpo", "--local", *given]) == 0
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text("utf-8").splitlines()]
+    reported = set().union(*records)
+    assert any(name.endswith("/right") for name in reported) and any(name.endswith("/short") for name in reported)
+
+
+@needs_library
+def test_the_warm_start_model_imitates_the_player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
+    example = ROOT / "docs" / "examples" / "verifiers"
+    keys = {"id": str(example / "sums.py"), "agent_python": str(PYTHON), "player": f"{example / 'player.py'}:guess"}
+    starter = starter_spec("verifiers", keys)
+    ((observation, action),) = starter.demonstrate("train/7", random.Random(0), VerifiersOptions(**keys))
+    assert observation == "1 + 2 =" and action.isdecimal()
+    assert starter.defaults["env.id"] == keys["id"] == starter_defaults("verifiers", keys)["env.id"]
 
 
 def test_without_a_player_there_is_no_warm_start_model() -> None:

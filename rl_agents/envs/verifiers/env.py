@@ -49,8 +49,7 @@ def load_agent(options: VerifiersOptions) -> HostedAgent:
 
 
 def environment_of(options: VerifiersOptions) -> dict[str, Any]:
-    file = Path(options.id).expanduser()
-    name = str(file.resolve()) if file.suffix == ".py" else options.id
+    name = str(Path(options.id).expanduser().resolve()) if options.id.endswith(".py") else options.id
     return {"id": name, "args": options.args, "agent": options.agent, "limit": options.limit}
 
 
@@ -72,10 +71,8 @@ def task_ids(split: str, options: VerifiersOptions) -> list[str]:
     agent = load_agent(options)
     rows = rows_of(agent, options.id, json.dumps(environment_of(options), sort_keys=True))
     given = {part: tuple(name for name in rows if name.startswith(part)) for part in ("train", "test")}
-    if not set(map(rows.get, given["train"])) - set(map(rows.get, given["test"])):
+    if not given["test"] or {rows[name] for name in given["train"]} <= {rows[name] for name in given["test"]}:
         given = held_out(given["train"] or given["test"], SPLIT_SEED)
-    elif not given["test"]:
-        given = held_out(given["train"], SPLIT_SEED)
     tests = {rows[name] for name in given["test"]}
     if split == "test":
         return list(given["test"])

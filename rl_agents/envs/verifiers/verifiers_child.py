@@ -67,18 +67,8 @@ def loaded(environment: str) -> Any:
 
 def digest(row: dict[str, Any]) -> str:
     """Return the same for rows that differ only in their number."""
-    text = json.dumps(
-        {name: row[name] for name in row if name not in ("example_id", "idx")}, sort_keys=True, default=str
-    )
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-class Group:
-    """The sessions of a group, which are scored when the last of them has ended its dialogue."""
-
-    def __init__(self, peers: int) -> None:
-        self.left, self.states, self.ended = peers, list[Any](), asyncio.Event()
-        self.scoring: asyncio.Future[None] | None = None
+    content = {name: row[name] for name in row if name not in ("example_id", "idx")}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 class Classic:
@@ -87,7 +77,7 @@ class Classic:
     def __init__(self, home: Any, args: dict[str, Any]) -> None:
         self.env = home.load_environment(**args)
         self.data = {"train": self.env.build_dataset(), "test": self.env.build_eval_dataset()}
-        self.groups: dict[str, Group] = {}
+        self.groups = dict[str, tuple[list[Any], asyncio.Future[Any]]]()
         kind = import_module("verifiers.legacy.clients.openai_chat_completions_client").OpenAIChatCompletionsClient
         openai = import_module("openai").AsyncOpenAI(base_url="http://127.0.0.1", api_key="none")
         self.model = lambda client: kind(openai.with_options(base_url=client.base_url, api_key=client.api_key))
@@ -114,22 +104,20 @@ class Classic:
         return ended["reward"], ended["metrics"]
 
     async def _with_its_group(self, client: Any, asked: tuple[Any, ...]) -> Any:
-        group = self.groups.setdefault(client.group, Group(client.peers))
-        rubric = self.env.rubric
+        """Play a row; the last session of a group to end its dialogue, or to fail, lets the group be scored."""
+        new: tuple[list[Any], asyncio.Future[Any]] = ([], asyncio.get_running_loop().create_future())
+        (ended, scored), state = self.groups.setdefault(client.group, new), None
         try:
             state = await self.env.rollout(*asked)
-            group.states.append(state)
         finally:
-            group.left -= 1
-            if not group.left:
+            ended.append(state)
+            if len(ended) == client.peers:
                 del self.groups[client.group]
+                rubric = self.env.rubric
                 score = rubric.score_group if self.env.score_rollouts else rubric.dummy_score_group
-                group.scoring = asyncio.ensure_future(score(group.states))
-                group.ended.set()
-        await group.ended.wait()
-        assert group.scoring is not None
-        await asyncio.shield(group.scoring)
-        await rubric.cleanup(state)
+                scored.set_result(asyncio.ensure_future(score([one for one in ended if one is not None])))
+        await asyncio.shield(await asyncio.shield(scored))
+        await self.env.rubric.cleanup(state)
         return state
 
 
