@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 import sysconfig
 from copy import deepcopy
@@ -132,6 +133,8 @@ class V1:
             sys.exit(f"it has several agents ({', '.join(seats)}), and only environments of one agent can be trained")
         own = loaders.default_harness_id(name) != "bash"  # which is the library's own default
         seat = {**({} if own else {"harness": {"id": "null"}}), "runtime": {"type": "subprocess"}, **agent}
+        if seat.get("harness") == {"id": "null"} and shutil.which("uv") is None:
+            sys.exit("the harness null of verifiers needs the program uv on the PATH: pip install uv")
         self.env = loaders.load_environment(kind(taskset={"id": name, **args}, **{seats[0]: seat}))
         if not (limit or self.env.taskset.bounded):
             sys.exit("its task set is endless: set env.limit=1000")
