@@ -44,8 +44,8 @@ class Given:
         url: of the gateway, without a path: ``http://127.0.0.1:40123``.
         task: plain JSON with the key ``id``.
         seed: of the episode, for agents that draw random numbers.
-        group, peers: name and size of the group of episodes that are compared, which begin in this order and in one
-            process.
+        group, peers: name and size of the group of episodes that are compared. They run in one process, and begin in a
+            row.
     """
 
     session: str
