@@ -136,10 +136,10 @@ def _item(value: Any) -> Any:
 
 def described(error: BaseException) -> str:
     """Return the type, the message and the deepest line of the agent's own code, like `rl_agents.errors.described`."""
-    if isinstance(error, SystemExit) and isinstance(error.code, str):
-        return error.code
     places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     own = [place for place in places if not place[0].startswith((*LIBRARIES, "<"))]
+    if isinstance(error, SystemExit) and not own:  # a refusal of our own
+        return str(error)
     place = f" ({os.path.basename(own[-1][0])}:{own[-1][1]})" if own else ""
     return f"{type(error).__name__}: {error}{place}"
 
