@@ -15,7 +15,7 @@ import verifiers.v1 as vf
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
 
-class Tools(vf.Toolset[vf.ToolsetConfig, vf.State]):
+class Tools(vf.Toolset[vf.SharedToolsetConfig, vf.State]):
     @vf.tool
     async def add(self, a: int, b: int) -> str:
         """Add two numbers."""
@@ -45,16 +45,16 @@ class SumsTask(vf.Task[SumsData, vf.State, vf.TaskConfig]):
     async def turns(self, trace) -> float:
         return float(trace.num_turns)
 
-    @classmethod
-    def toolsets(cls, config):
-        return [Tools(vf.ToolsetConfig())]
-
 
 class SumsTaskset(vf.Taskset[SumsTask, SumsConfig]):
     def load(self):
         for number in range(self.config.count):
             data = SumsData(prompt=f"{number} + 3?", answer=str(number + 3))
             yield SumsTask(data, self.config.task)
+
+    @classmethod
+    def toolsets(cls, config):
+        return [Tools(vf.SharedToolsetConfig())]
 
 
 __all__ = ["SumsTaskset"]
