@@ -32,9 +32,13 @@ pytestmark = pytest.mark.servers
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-verifiers" / "bin" / "python"
 WORLDS = Path(__file__).with_name("verifiers_worlds.py")
-needs_library = pytest.mark.skipif(not PYTHON.is_file(), reason="no .venv-verifiers: make verifiers")
+needs_library = pytest.mark.skipif(
+    not (ROOT / ".venv-verifiers" / ".ready").is_file(), reason="no .venv-verifiers: make verifiers"
+)
 V1_PYTHON = ROOT / ".venv-verifiers-v1" / "bin" / "python"
-needs_v1 = pytest.mark.skipif(not V1_PYTHON.is_file(), reason="no .venv-verifiers-v1: make verifiers")
+needs_v1 = pytest.mark.skipif(
+    not (ROOT / ".venv-verifiers-v1" / ".ready").is_file(), reason="no .venv-verifiers-v1: make verifiers"
+)
 LONG = replace(LIMITS, max_model_len=4000, max_response_tokens=200)
 
 #: (kind, row, scripts): an answer is a text, or calls.
