@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import random
 import subprocess
 import sys
@@ -35,10 +34,6 @@ WORLDS = Path(__file__).with_name("verifiers_worlds.py")
 needs_library = pytest.mark.skipif(
     not (ROOT / ".venv-verifiers" / ".ready").is_file(), reason="no .venv-verifiers: make verifiers"
 )
-V1_PYTHON = ROOT / ".venv-verifiers-v1" / "bin" / "python"
-needs_v1 = pytest.mark.skipif(
-    not (ROOT / ".venv-verifiers-v1" / ".ready").is_file(), reason="no .venv-verifiers-v1: make verifiers"
-)
 LONG = replace(LIMITS, max_model_len=4000, max_response_tokens=200)
 
 #: (kind, row, scripts): an answer is a text, or calls.
@@ -58,19 +53,10 @@ CASES: list[tuple[str, int, list[list[Any]]]] = [
 ]  # fmt: skip
 
 
-#: The same for v1: a task set with a tool, and an environment with turns of its own.
-V1_CASES: list[tuple[str, int, list[list[Any]]]] = [
-    ("worlds", 2, [["five"], [[["add", {"a": 2, "b": 3}]], "5"]]),
-    ("guess", 4, [["1", "7"], ["1", "2", "3"]]),
-]
-
-
 @pytest.fixture(autouse=True, scope="module")
 def hosts() -> Iterator[None]:
-    """One process of each interpreter for all tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(ROOT / ".uv" / "bin"), prepend=":")  # v1 needs uv
-        yield
+    """One process of the library for all tests."""
+    yield
     close_hosts()
 
 
@@ -80,11 +66,6 @@ def options(kind: str = "single", **more: Any) -> dict[str, Any]:
 
 def text(answer: Any) -> str:
     return answer if isinstance(answer, str) else write_response("", [ToolCall(name, given) for name, given in answer])
-
-
-def v1_options(kind: str, **more: Any) -> dict[str, Any]:
-    file = WORLDS.with_name(f"verifiers_v1_{kind}.py")
-    return {"id": str(file), "agent_python": str(V1_PYTHON), "limit": 6, **more}
 
 
 def outcome(keys: dict[str, Any], row: int, script: list[Any]) -> list[Any]:
@@ -108,24 +89,6 @@ def test_rewards_and_metrics_are_those_of_the_librarys_own_runner() -> None:
         )
         assert ours == own, kind
         assert len({reward for reward, _ in own}) > 1
-
-
-@needs_v1
-def test_rewards_and_metrics_of_v1_are_those_of_the_librarys_own_runner() -> None:
-    command = [V1_PYTHON, WORLDS.with_name("verifiers_v1_worlds.py"), json.dumps(V1_CASES)]
-    environment = {**os.environ, "PYTHONPATH": str(WORLDS.parent)}
-    ran = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    for (kind, row, scripts), own in zip(V1_CASES, json.loads(ran.stdout), strict=True):
-        assert [outcome(v1_options(kind), row, script) for script in scripts] == own
-        assert len({reward for reward, _ in own}) > 1
-    env = named_env("verifiers", **v1_options("worlds"))
-    env.reset(options={"task_id": "train/0"})
-    with pytest.raises(AgentFailed, match=r"TaskError: .*KeyError: 'no such key' \(verifiers_v1_worlds.py:\d+\)"):
-        env.step("crash")
-    with pytest.raises(InputError, match=r"its task set is endless: set env.limit=1000"):
-        task_ids("verifiers", "train", v1_options("guess", limit=0))
-    with pytest.raises(InputError, match=r"is classic and needs verifiers 0.3, and there is 0.4|No module named"):
-        task_ids("verifiers", "train", v1_options("worlds", id=str(WORLDS)))
 
 
 def black_box(**more: Any) -> Any:
