@@ -32,14 +32,10 @@ from rl_agents.trainer import lengths
 from rl_agents.trainer.resolve import MODEL_NOTE, resolve
 from rl_agents.tuning.sweep import load_sweep
 
-#: Those without `mcp`, `openenv` and `harbor`, which need servers or folders, and `pivot`, whose dialogues have one
-#: turn. Not those that other tests register.
+#: Those without `mcp`, `openenv`, `harbor` and `verifiers`, which need servers, folders or another Python, and `pivot`,
+#: whose dialogues have one turn. Not those that other tests register.
 BUILT_IN = [name for name, spec in ENVIRONMENTS.items() if spec.module.startswith("rl_agents.")]
-GAMES = [name for name in BUILT_IN if name not in ("mcp", "openenv", "harbor", "pivot", "blackbox")]
-#: Those without `mcp`, `openenv` and `verifiers`, which need servers or another Python, and `pivot`, whose dialogues
-#: have one turn. Not those that other tests register.
-BUILT_IN = [name for name, spec in ENVIRONMENTS.items() if spec.module.startswith("rl_agents.")]
-GAMES = [name for name in BUILT_IN if name not in ("mcp", "openenv", "pivot", "blackbox", "verifiers")]
+GAMES = [name for name in BUILT_IN if name not in ("mcp", "openenv", "harbor", "pivot", "blackbox", "verifiers")]
 
 
 @pytest.fixture(scope="module")
