@@ -375,8 +375,9 @@ def cautions(settings: Settings) -> list[str]:
             f"critic_lr={settings.critic_lr:g} is more than {MAX_CRITIC_RATIO:g} times lr={settings.lr:g}; the papers "
             "take 10 times"
         )
-    if env_spec(settings.env).agent and settings.num_env_runners and recipe.source != "search":
-        found += _long_rounds(settings)
+    if settings.num_env_runners and recipe.source != "search":
+        for own in settings.each.values():
+            found += _long_rounds(own) if env_spec(own.env).agent else []
     return found
 
 
