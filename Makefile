@@ -53,13 +53,21 @@ alfworld: .venv-alfworld/.ready
 
 clients: .venv-clients/.ready
 
-# The library verifiers with classic environments, in an environment of its own: docs/environments/verifiers.md
+# The library verifiers, classic and v1, each in an environment of its own: docs/environments/verifiers.md
 .venv-verifiers/.ready: tests/envs/verifiers_packages/classic.txt | $(UV)
 	$(UV) venv --quiet --clear --python $(PYTHON) .venv-verifiers
 	$(UV) pip install --quiet --python .venv-verifiers/bin/python --requirement $<
 	@touch $@
 
-verifiers: .venv-verifiers/.ready
+# v1 makes another environment, for the program that asks the model, when it runs for the first time.
+.venv-verifiers-v1/.ready: tests/envs/verifiers_packages/v1.txt | $(UV)
+	$(UV) venv --quiet --clear --python $(PYTHON) .venv-verifiers-v1
+	$(UV) pip install --quiet --python .venv-verifiers-v1/bin/python --requirement $<
+	PATH=$(CURDIR)/.uv/bin:$$PATH PYTHONPATH=tests/envs .venv-verifiers-v1/bin/python tests/envs/verifiers_v1_worlds.py \
+		'[["worlds", 0, [["3"]]]]' > /dev/null 2>&1
+	@touch $@
+
+verifiers: .venv-verifiers/.ready .venv-verifiers-v1/.ready
 
 # Coding agents as npm releases them: docs/how-to/train-existing-agents.md
 coding-agents: .venv-clients/.ready
@@ -128,4 +136,4 @@ bench-check: .venv/.ready
 	$(PY) -m benchmarks.bench_check
 
 clean:
-	rm -rf .venv .venv-alfworld .venv-clients .venv-verifiers .uv runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-alfworld .venv-clients .venv-verifiers .venv-verifiers-v1 .uv runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

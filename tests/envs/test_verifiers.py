@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 import subprocess
 import sys
@@ -34,6 +35,10 @@ WORLDS = Path(__file__).with_name("verifiers_worlds.py")
 needs_library = pytest.mark.skipif(
     not (ROOT / ".venv-verifiers" / ".ready").is_file(), reason="no .venv-verifiers: make verifiers"
 )
+V1_PYTHON = ROOT / ".venv-verifiers-v1" / "bin" / "python"
+needs_v1 = pytest.mark.skipif(
+    not (ROOT / ".venv-verifiers-v1" / ".ready").is_file(), reason="no .venv-verifiers-v1: make verifiers"
+)
 LONG = replace(LIMITS, max_model_len=4000, max_response_tokens=200)
 
 #: (kind, row, scripts): an answer is a text, or calls.
@@ -53,10 +58,19 @@ CASES: list[tuple[str, int, list[list[Any]]]] = [
 ]  # fmt: skip
 
 
+#: The same for v1: a task set with a tool, and an environment with turns of its own.
+V1_CASES: list[tuple[str, int, list[list[Any]]]] = [
+    ("worlds", 2, [["five"], [[["add", {"a": 2, "b": 3}]], "5"]]),
+    ("guess", 4, [["1", "7"], ["1", "2", "3"]]),
+]
+
+
 @pytest.fixture(autouse=True, scope="module")
 def hosts() -> Iterator[None]:
-    """One process of the library for all tests."""
-    yield
+    """One process of each interpreter for all tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(ROOT / ".uv" / "bin"), prepend=":")  # v1 needs uv
+        yield
     close_hosts()
 
 
@@ -66,6 +80,11 @@ def options(kind: str = "single", **more: Any) -> dict[str, Any]:
 
 def text(answer: Any) -> str:
     return answer if isinstance(answer, str) else write_response("", [ToolCall(name, given) for name, given in answer])
+
+
+def v1_options(kind: str, **more: Any) -> dict[str, Any]:
+    file = WORLDS.with_name(f"verifiers_v1_{kind}.py")
+    return {"id": str(file), "agent_python": str(V1_PYTHON), "limit": 6, **more}
 
 
 def outcome(keys: dict[str, Any], row: int, script: list[Any]) -> list[Any]:
@@ -88,6 +107,16 @@ def test_rewards_and_metrics_are_those_of_the_librarys_own_runner() -> None:
             in_groups(row, scripts) if kind == "group" else [outcome(options(kind), row, script) for script in scripts]
         )
         assert ours == own, kind
+        assert len({reward for reward, _ in own}) > 1
+
+
+@needs_v1
+def test_rewards_and_metrics_of_v1_are_those_of_the_librarys_own_runner() -> None:
+    command = [V1_PYTHON, WORLDS.with_name("verifiers_v1_worlds.py"), json.dumps(V1_CASES)]
+    environment = {**os.environ, "PYTHONPATH": str(WORLDS.parent)}
+    ran = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    for (kind, row, scripts), own in zip(V1_CASES, json.loads(ran.stdout), strict=True):
+        assert [outcome(v1_options(kind), row, script) for script in scripts] == own
         assert len({reward for reward, _ in own}) > 1
 
 
