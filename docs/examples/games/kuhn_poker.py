@@ -72,5 +72,7 @@ class KuhnPoker(gymnasium.Env):
         return {"seat": seat, "anchor": f"{self.cards[seat]} {self.history}"}
 
     def demonstrate(self, observation, rng: random.Random):
-        """Random moves, which the warm-start model imitates."""
-        return rng.choice(re.findall(r"(\w+) or (\w+)\.$", observation)[-1])
+        """A careless player, whom the warm-start model imitates: more chips with higher cards."""
+        moves = re.findall(r"(\w+) or (\w+)\.$", observation)[-1]
+        card = self.cards[len(self.history) % 2]
+        return moves[rng.random() < (CARDS.index(card) + 1) / 4]
