@@ -24,7 +24,7 @@ HISTORIES = (("", "pb"), ("p", "b"))
 Policy = Mapping[str, float]
 UNIFORM: Policy = {f"{card} {history}": 0.5 for card in CARDS for seat in HISTORIES for history in seat}
 OPPONENTS = ("self", "checkpoint")
-KEYS = ("starter_iterations=6", "iterations=40", "tasks_per_iteration=12", "group_size=16", "entropy_coef=0.1",
+KEYS = ("starter_iterations=6", "iterations=30", "tasks_per_iteration=12", "group_size=16", "entropy_coef=0.1",
         "checkpoint_interval=10", "keep_checkpoints=9", "eval_episodes=24", "eval_interval=0")  # fmt: skip
 FIGURES = ("exploitability", "first against itself", "first against uniform", "second against uniform")
 
