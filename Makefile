@@ -63,7 +63,7 @@ clients: .venv-clients/.ready
 .venv-verifiers-v1/.ready: tests/envs/verifiers_packages/v1.txt | $(UV)
 	$(UV) venv --quiet --clear --python $(PYTHON) .venv-verifiers-v1
 	$(UV) pip install --quiet --python .venv-verifiers-v1/bin/python --requirement $<
-	PATH=$(CURDIR)/.uv/bin:$$PATH PYTHONPATH=tests/envs .venv-verifiers-v1/bin/python tests/envs/verifiers_v1_worlds.py \
+	PATH=$(CURDIR)/.uv/bin:$$PATH PYTHONPATH=$(CURDIR)/tests/envs .venv-verifiers-v1/bin/python tests/envs/verifiers_v1_worlds.py \
 		'[["worlds", 0, [["3"]]]]' > /dev/null 2>&1
 	@touch $@
 
