@@ -53,16 +53,17 @@ alfworld: .venv-alfworld/.ready
 
 clients: .venv-clients/.ready
 
-# The library verifiers, classic and v1, each in an environment of its own: docs/environments/verifiers.md
+# The library verifiers, classic and v1, each in an environment of its own: docs/environments/verifiers.md. Installed from
+# another folder, since uv would apply this project's overrides of dependencies.
 .venv-verifiers/.ready: tests/envs/verifiers_packages/classic.txt | $(UV)
 	$(UV) venv --quiet --clear --python $(PYTHON) .venv-verifiers
-	$(UV) pip install --quiet --python .venv-verifiers/bin/python --requirement $<
+	cd / && $(CURDIR)/$(UV) pip install --quiet --python $(CURDIR)/.venv-verifiers/bin/python --requirement $(CURDIR)/$<
 	@touch $@
 
 # v1 makes another environment, for the program that asks the model, when it runs for the first time.
 .venv-verifiers-v1/.ready: tests/envs/verifiers_packages/v1.txt | $(UV)
 	$(UV) venv --quiet --clear --python $(PYTHON) .venv-verifiers-v1
-	$(UV) pip install --quiet --python .venv-verifiers-v1/bin/python --requirement $<
+	cd / && $(CURDIR)/$(UV) pip install --quiet --python $(CURDIR)/.venv-verifiers-v1/bin/python --requirement $(CURDIR)/$<
 	PATH=$(CURDIR)/.uv/bin:$$PATH PYTHONPATH=$(CURDIR)/tests/envs .venv-verifiers-v1/bin/python tests/envs/verifiers_v1_worlds.py \
 		'[["worlds", 0, [["3"]]]]' > /dev/null 2>&1
 	@touch $@
