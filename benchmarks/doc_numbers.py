@@ -53,7 +53,11 @@ def numbers(text: str) -> list[str]:
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", *sorted((ROOT / "docs" / "research").glob("*.md"))]
+    return [
+        ROOT / "README.md",
+        ROOT / "docs" / "algorithms" / "README.md",
+        *sorted((ROOT / "docs" / "research").glob("*.md")),
+    ]
 
 
 def blocks(page: str, name: str = "") -> Iterator[Block]:

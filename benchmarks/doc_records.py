@@ -16,6 +16,7 @@ from benchmarks.equal_steps import METHODS
 from benchmarks.exact_worlds.__main__ import table as worlds_table
 from benchmarks.grid import text
 from benchmarks.report import load
+from benchmarks.several_starts import runs_on_file
 from rl_agents.reporting.statistics import Interval, student_interval
 
 Record = Callable[[], str]
@@ -299,6 +300,59 @@ def gateway() -> str:
     return joined(*shown, span((own["runner_ms"] for own in costs.values()), ".1f"))
 
 
+# --- choosing an algorithm
+
+
+def on_other_start(*arms: str) -> str:
+    """Mean success at the budget of webshop, from the other start."""
+    found, measure = on_file("equal_steps_webshop_unseen"), webshop_measure()
+    return joined(*(f"{fmean(map(measure.of, found[f'{arm}, {equal.OTHER}'])):.2f}" for arm in arms))
+
+
+def choice_without_critic() -> str:
+    grpo, *others = (float(at_budget("guess_numbers", arm)) for arm in ("grpo", "gigpo", "hgpo", equal.BEFORE))
+    return f"{max(others) - grpo:.2f}; {grpo:.2f}; {max(others):.2f}"
+
+
+def choice_of_states() -> str:
+    shop = (equal.CHAIN, "gigpo", "grpo")
+    return joined(at_budget("alfworld", *shop), at_budget("webshop", *shop), on_other_start(*shop))
+
+
+def choice_of_critics() -> str:
+    levels = runs_on_file("claims_gae_level")
+    means = (
+        fmean(list(run["success"].values())[-1] for run in levels[f"{arm}, gamma 0.99"].values())
+        for arm in ("steppo", "token GAE")
+    )
+    short = fmean(ends("steppo", "ppo, gamma 0.99")) - fmean(ends("steppo", "steppo"))
+    return joined(at_budget("alfworld", "steppo", "ppo"), *(f"{mean:.2f}" for mean in means), f"{short:.2f}")
+
+
+def choice_of_groups() -> str:
+    gain = fmean(ends("vspo", "dapo")) - fmean(ends("vspo", "grpo"))
+    grpo, dapo = (float(at_budget("webshop", arm)) for arm in ("grpo", "dapo"))
+    return f"{gain:.2f}; {tokens('vspo', 'dapo') / tokens('vspo', 'grpo'):.1f}; {grpo - dapo:.2f}"
+
+
+def every_method() -> str:
+    """The start of guess_numbers, and the lowest and the highest mean of all methods."""
+    start = student_interval([run["success"]["0"] for run in on_file("family")["grpo"]])
+    return joined(
+        f"{start.mean:.2f}; {start.low:.2f}; {start.high:.2f}",
+        *(f"{value:.2f}" for value in (min(all_ends()), max(all_ends()))),
+    )
+
+
+def all_ends() -> list[float]:
+    return [fmean(ends("family", arm)) for arm in on_file("family")]
+
+
+def saved_range() -> str:
+    rows = [*saved("t3", T3), *saved("t3_circuit_decoding", "{} + T3, force_answer, k=3")]
+    return percent(rows)
+
+
 # --- exact worlds
 
 WORLDS_SHOWN = ("grpo", "gigpo", "hgpo", "steppo", "chain λ=0", "chain λ=0.95", "chain λ=0.95, solved again")
@@ -350,6 +404,14 @@ def accuracy() -> str:
 RECORDS: Mapping[str, Record] = {
     # README.md
     "first run": first_run,
+    # algorithms/README.md
+    "which grpo": choice_without_critic,
+    "which chain": choice_of_states,
+    "which critic": choice_of_critics,
+    "which dapo": choice_of_groups,
+    "which sft": lambda: joined(started("real_model_treasure", "grpo"), ended("real_model_treasure", "grpo")),
+    "which t3": saved_range,
+    "family": every_method,
     # benchmarks.md
     "default run": default_run,
     "dapo": lambda: f"{tokens('vspo', 'dapo') / tokens('vspo', 'grpo'):.1f}",

@@ -50,7 +50,6 @@ CALLS = {
     "tour": Call(TOUR, "--algo grpo --env guess_numbers --iterations 15"),
     "tour steppo": Call(TOUR, "--config guess_numbers_steppo"),
     "tour chain-gae": Call(TOUR, "--config guess_numbers_chain_gae"),
-    "recipe": Call("README.md", "--config guess_numbers_grpo"),
     "shop": Call(OWN, "--algo chain-gae", "run.py sft"),
     "shop steppo": Call(OWN, "--algo steppo", "run.py sft"),
     "brief": Call("docs/how-to/write-a-reward.md", "--import brief_reward"),
@@ -60,6 +59,7 @@ CALLS = {
     "coroutine": Call("docs/environments/blackbox.md", "--iterations 3 --set env.tasks=guess_numbers"),
     "langgraph": Call("docs/how-to/train-existing-agents.md", "langgraph_agent.py:agent"),
     "search agent": Call("docs/how-to/train-existing-agents.md", "pydantic_ai_tools_agent.py:tools"),
+    "recipe": Call("README.md", "--config guess_numbers_grpo"),
 }
 
 
