@@ -142,10 +142,9 @@ def sentence(name: str) -> str:
     start = fmean(run["success_start"] for run in runs)
     end = student_interval([run["success_end"] for run in runs], 0.95)
     cost = fmean(run["cpu_seconds"] for run in runs)
-    return (
-        f"Success on test tasks: {start:.2f} -> {end.mean:.2f} [{end.low:.2f}, {end.high:.2f}], mean of {len(runs)} seeds"
-        f" with its 95% interval; {cost:.0f} s of CPU time for a run."
-    )
+    rise = f"{start:.2f} -> {end.mean:.2f} [{end.low:.2f}, {end.high:.2f}]"
+    return f"Success on test tasks, mean of {len(runs)} seeds: {rise}. A run takes {cost:.0f} s of CPU time."
+
 
 
 if __name__ == "__main__":
