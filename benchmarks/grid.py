@@ -84,7 +84,7 @@ def run_grid(
     seeds = range(args.first_seed, args.seeds)
     cells = [(name, seed) for seed in seeds for name in flags if str(seed) not in done[name]["runs"]]
     workers = ProcessPoolExecutor(
-        args.jobs, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=None if args.local else 1
+        args.jobs, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=None if args.local and not getattr(args, "fresh", False) else 1
     )
     with workers as pool:
         futures = {pool.submit(cell or run_cell, flags=flags[name], seed=seed): (name, seed) for name, seed in cells}

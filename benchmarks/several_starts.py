@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.equal_steps import METHODS, WORLDS, World, curve, sets, slower
 from benchmarks.grid import Arm, Run, grid_parser, run_command, run_grid
-from benchmarks.referee import Cell, mean_until, over_starts, read_at
+from benchmarks.referee import Cell, ShortCurve, mean_until, over_starts, read_at
 from benchmarks.report import RESULTS, load, markdown
 
 ARMS = ("grpo", "gigpo", "ppo", "steppo", "3spo", "chain-gae (ours)")
@@ -59,12 +59,18 @@ def tune(args: argparse.Namespace) -> dict[str, str]:
 
 
 def best_on_file(world: str) -> dict[str, str]:
-    """Return the name of each method's best variant, by the mean of the second half of its curve."""
+    """Return the name of each method's best variant, by the mean of the second half of its curve.
+
+    A variant whose policy collapsed may play such short episodes that its curve ends before the budget: it is the last.
+    """
     budget, best = WORLDS[world].budget, dict[str, tuple[float, str]]()
     for name, stored in load(f"starts_{world}_tuning")["arms"].items():
         arm, _, variant = name.partition(": ")
         (run,) = stored["runs"].values()
-        score = mean_until(budget, *curve(run), since=budget / 2)
+        try:
+            score = mean_until(budget, *curve(run), since=budget / 2)
+        except ShortCurve:
+            score = -math.inf
         best[arm] = max(best.get(arm, (score, variant)), (score, variant))
     return {arm: variant for arm, (_, variant) in best.items()}
 
