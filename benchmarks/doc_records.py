@@ -12,10 +12,11 @@ from statistics import fmean
 from benchmarks import equal_steps_page as equal
 from benchmarks.claims.judge import CONFIDENCE
 from benchmarks.doc_tables import COLUMNS, lasts, on_file, turns_until
-from benchmarks.equal_steps import METHODS
+from benchmarks.equal_steps import METHODS, WORLDS
 from benchmarks.exact_worlds.__main__ import table as worlds_table
 from benchmarks.grid import text
 from benchmarks.report import load
+from benchmarks.several_starts import at_budget as at_end
 from benchmarks.several_starts import runs_on_file
 from rl_agents.reporting.statistics import Interval, student_interval
 
@@ -303,10 +304,11 @@ def gateway() -> str:
 # --- choosing an algorithm
 
 
-def on_other_start(*arms: str) -> str:
-    """Mean success at the budget of webshop, from the other start."""
-    found, measure = on_file("equal_steps_webshop_unseen"), webshop_measure()
-    return joined(*(f"{fmean(map(measure.of, found[f'{arm}, {equal.OTHER}'])):.2f}" for arm in arms))
+def from_three_starts(*arms: str) -> str:
+    """Mean success at the budget of webshop, each method tuned alike."""
+    found = runs_on_file("starts_webshop")
+    ends = (at_end(found[arm], WORLDS["webshop"].budget, arm).values() for arm in arms)
+    return joined(*(f"{fmean(values):.2f}" for values in ends))
 
 
 def choice_without_critic() -> str:
@@ -316,7 +318,15 @@ def choice_without_critic() -> str:
 
 def choice_of_states() -> str:
     shop = (equal.CHAIN, "gigpo", "grpo")
-    return joined(at_budget("alfworld", *shop), at_budget("webshop", *shop), on_other_start(*shop))
+    return joined(at_budget("alfworld", *shop), from_three_starts(*shop))
+
+
+def choice_of_search() -> str:
+    gains = [
+        float(at_budget(world, arm)) - float(at_budget(world, other))
+        for world, arm, other in (("alfworld", "3spo", "grpo"), ("errand", "grpo", "3spo"))
+    ]
+    return joined(*(f"{gain:.2f}" for gain in gains), from_three_starts("3spo"))
 
 
 def choice_of_critics() -> str:
@@ -407,6 +417,7 @@ RECORDS: Mapping[str, Record] = {
     # algorithms/README.md
     "which grpo": choice_without_critic,
     "which chain": choice_of_states,
+    "which 3spo": choice_of_search,
     "which critic": choice_of_critics,
     "which dapo": choice_of_groups,
     "which sft": lambda: joined(started("real_model_treasure", "grpo"), ended("real_model_treasure", "grpo")),

@@ -68,11 +68,12 @@ def grid_parser(description: str | None, name: str) -> argparse.ArgumentParser:
 
 
 def run_grid(
-    arms: Sequence[Arm], args: argparse.Namespace, cell: Callable[..., Run] | None = None
+    arms: Sequence[Arm], args: argparse.Namespace, cell: Callable[..., Run] | None = None, fresh: bool = False
 ) -> dict[str, list[Run]]:
     """Run the cells that results/NAME.json lacks, seed by seed; return all runs by arm, in the order of the seeds.
 
-    ``cell`` makes one run from ``flags`` and ``seed`` (`run_cell` by default). It must be picklable.
+    ``cell`` makes one run from ``flags`` and ``seed`` (`run_cell` by default). It must be picklable. ``fresh``: local
+    runs have a process each, too, since a process keeps the memory of large models.
 
     Raises:
         RuntimeError: a run failed; the finished ones are on file.
@@ -84,7 +85,9 @@ def run_grid(
     seeds = range(args.first_seed, args.seeds)
     cells = [(name, seed) for seed in seeds for name in flags if str(seed) not in done[name]["runs"]]
     workers = ProcessPoolExecutor(
-        args.jobs, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=None if args.local and not getattr(args, "fresh", False) else 1
+        args.jobs,
+        mp_context=multiprocessing.get_context("spawn"),
+        max_tasks_per_child=None if args.local and not fresh else 1,
     )
     with workers as pool:
         futures = {pool.submit(cell or run_cell, flags=flags[name], seed=seed): (name, seed) for name, seed in cells}

@@ -146,6 +146,5 @@ def sentence(name: str) -> str:
     return f"Success on test tasks, mean of {len(runs)} seeds: {rise}. A run takes {cost:.0f} s of CPU time."
 
 
-
 if __name__ == "__main__":
     main()

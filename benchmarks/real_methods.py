@@ -2,7 +2,8 @@
 
     nice -n 15 python -m benchmarks.real_methods --world webshop --local --jobs 2     # runs what is missing
 
-The rules are those of `benchmarks.referee`. A start is the model after imitating demonstrations of its own seed. Every
+The rules are those of `benchmarks.referee`. A start is the model after imitating demonstrations of its own seed; start 0
+of treasure was a pilot, by which the budget was chosen, and is not reported. Every
 method has the same learning rate, prompts and limits, and eight optimizer steps an iteration, so that none is ahead
 because it updates more often; 3spo updates after every tick of its search, which is about as often.
 """
@@ -42,7 +43,7 @@ def main() -> None:
     for number in range(1, args.starts + 1):
         start = build_start(args.world, number)
         arms = [arm_of(f"{name}, start {number}", name, world, start) for name in args.arms or methods(world)]
-        run_grid(arms, changed(args, name=f"real_methods_{args.world}", fresh=True))
+        run_grid(arms, changed(args, name=f"real_methods_{args.world}"), fresh=True)
     print(table(args.world))
 
 
