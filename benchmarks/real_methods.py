@@ -2,8 +2,8 @@
 
     nice -n 15 python -m benchmarks.real_methods --world webshop --local --jobs 2     # runs what is missing
 
-The rules are those of `benchmarks.referee`. A start is the model after imitating demonstrations of its own seed.
-Start 0 of treasure was a pilot, by which the budget was chosen, and is not reported. Every method has the same learning rate,
+The rules are those of `benchmarks.referee`. A start is the model after imitating demonstrations of its own seed. Start
+0 of treasure was a pilot, by which the budget was chosen, and is not reported. Every method has the same learning rate,
 prompts and limits, and eight optimizer steps an iteration, so that none is ahead because it updates more often; 3spo
 updates after every tick of its search, which is about as often.
 """
