@@ -13,12 +13,13 @@ import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks import gpu_memory, grid
+from benchmarks import gpu_memory, grid, page_figures
 from benchmarks.equal_steps import at_budget, unique_states
 from benchmarks.experiments import right, silent, truncated, turns, updates
 from benchmarks.grid import Column, Run, mean_of, mean_text, text
@@ -171,6 +172,7 @@ def three_spo_unit() -> str:
 
 #: Name in the mark -> function that makes the table.
 TABLES: Mapping[str, Callable[[], str]] = {
+    **{f"figure {name}": partial(page_figures.sentence, name) for name in page_figures.CALLS},
     **MODELS,
     "3spo unit": three_spo_unit,
     "env runners": by("env_runner_curve", "table_on_file"),

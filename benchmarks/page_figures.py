@@ -3,7 +3,7 @@
     python -m benchmarks.page_figures              # runs what results/page_figures.json lacks
     python -m benchmarks.page_figures shop lock    # only these
 
-`benchmarks.doc_tables` writes the sentence of each command below it, between marks with its name (``figure: shop``).
+`benchmarks.doc_tables` writes the sentence of each command below it, between marks with its name (``figure shop``).
 `tests/test_figures.py` compares the pages' commands and one new run with the results.
 """
 

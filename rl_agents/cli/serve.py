@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import socket
 import sys
 import time
@@ -64,6 +65,8 @@ def run(argv: Sequence[str]) -> int:
     print(f"[rl_agents] {describe_session()}", flush=True)
     with Interrupts() as interrupts:
         with interrupts.abortable():
+            # Serve gives its proxy 5 s to start, which is too little on a busy machine.
+            os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
             ensure_ray(options.max_replicas + SERVE_ACTORS)
             interrupts.install()
             _start(application, options.checkpoint, args)
