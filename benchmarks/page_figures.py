@@ -1,7 +1,7 @@
 """What a reader of README, tutorials and how-to pages should see: their commands, run as printed, with three seeds.
 
     python -m benchmarks.page_figures              # runs what results/page_figures.json lacks
-    python -m benchmarks.page_figures shop lock    # only these
+    python -m benchmarks.page_figures shop brief   # only these
 
 `benchmarks.doc_tables` writes the sentence of each command below it, between marks with its name (``figure shop``).
 `tests/test_figures.py` compares the pages' commands and one new run with the results.
@@ -45,7 +45,6 @@ class Call:
 
 
 TOUR, OWN = "docs/tutorials/first-run.md", "docs/tutorials/your-own-environment.md"
-LOCK = "docs/environments/gymnasium.md"
 CALLS = {
     "tour": Call(TOUR, "--algo grpo --env guess_numbers --iterations 15"),
     "tour steppo": Call(TOUR, "--config guess_numbers_steppo"),
@@ -53,13 +52,6 @@ CALLS = {
     "shop": Call(OWN, "--algo chain-gae", "run.py sft"),
     "shop steppo": Call(OWN, "--algo steppo", "run.py sft"),
     "brief": Call("docs/how-to/write-a-reward.md", "--import brief_reward"),
-    "median": Call("docs/how-to/extend.md", "--algo own-median", "run.py sft"),
-    "lock": Call(LOCK, "--algo grpo --env gymnasium:lock:Lock --set model", "run.py sft"),
-    "lock 3spo": Call(LOCK, "--algo 3spo --env gymnasium:lock:Lock --set model", "run.py sft"),
-    "coroutine": Call("docs/environments/blackbox.md", "--iterations 3 --set env.tasks=guess_numbers"),
-    "langgraph": Call("docs/how-to/train-existing-agents.md", "langgraph_agent.py:agent"),
-    "search agent": Call("docs/how-to/train-existing-agents.md", "pydantic_ai_tools_agent.py:tools"),
-    "recipe": Call("README.md", "--config guess_numbers_grpo"),
 }
 
 
@@ -89,8 +81,6 @@ def checkout(folder: Path) -> None:
     for path in (ROOT / "docs" / "examples").glob("*/*.py"):
         if path.parent.name in ("plugins", "tutorial"):
             shutil.copy(path, folder)
-    page = (ROOT / LOCK).read_text(encoding="utf-8").split("`lock.py`", 1)[1]
-    (folder / "lock.py").write_text(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], encoding="utf-8")
 
 
 def printed(call: Call, words: str = "") -> str:
@@ -109,18 +99,12 @@ def measured(name: str, seed: int, folder: Path) -> dict[str, float]:
     """Run the command with a seed; return what its summary says."""
     call, output = CALLS[name], folder / f"out-{seed}"
     if call.before and not (folder / "models").is_dir():
-        shell(owned(call, printed(call, call.before)), folder)
+        shell(printed(call, call.before), folder)
     line = re.sub(r" --output \S+", "", printed(call))
-    shell(owned(call, f"{line} --seed {seed} --output {output}"), folder)
+    shell(f"{line} --seed {seed} --output {output}", folder)
     kept = ("success_start", "success_end", "iterations", "seconds", "cpu_seconds")
     summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
     return {key: summary[key] for key in kept}
-
-
-def owned(call: Call, line: str) -> str:
-    """Put the page's variables before a line."""
-    found = re.findall(r"^    (OWN=.*)$", (ROOT / call.page).read_text(encoding="utf-8"), re.MULTILINE)
-    return "\n".join([*found, line])
 
 
 def shell(script: str, folder: Path) -> None:

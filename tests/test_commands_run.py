@@ -95,11 +95,14 @@ INSTEAD = [
     (r"12:13", "0:1"),
     (r"000040|000014", "000001"),
     (r"--output DIR", "--output made"),
+    (r"--output runs/tour-sweep", "--output runs/new-sweep"),
 ]
+#: What builds a warm-start model of its own.
+OWN = r"(shop|dial|kuhn_poker)\.py|opponent=self|,circuit"
 #: Words that are added to the arguments of `run.py`.
 SMALLER = [
-    (r"^--(?!resume)(?!.*(model|alfworld|treasure|my_task|shop\.py|dial\.py|tools_agent))", "--model START"),
-    (r"^--.*(shop|dial)\.py", "--set starter_iterations=1"),
+    (rf"^--(?!resume)(?!.*(model|alfworld|treasure|my_task|tools_agent|{OWN}))", "--model START"),
+    (rf"^--.*({OWN})", "--set starter_iterations=1"),
     (r"alfworld_chain_gae_weak|tools_agent", "--model MODEL"),
     (r"^--", "--local --set minibatches=1 eval_episodes=2 max_turns=2"),
     (r"^--.*(DIR|MODEL|weak|my_task|1gpu)", "--set max_response_tokens=8"),

@@ -123,6 +123,10 @@ def off_policy_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
 
 #: File of a model that was trained from a warm-start model: its environment and settings.
 MODEL_NOTE = "rl_agents.json"
+#: Keys that decide which programs run, and with which rights. A model's folder never sets them.
+PROGRAMS = {
+    f"env.{name}" for name in ("agent", "agent_command", "agent_python", "build", "network", "sandbox", "servers")
+}
 #: Usual logprob mismatch between a bfloat16 engine and the learner (docs/reference/metrics.md).
 BFLOAT16_GAP = 0.02
 #: Ratio of the critic's to the policy's learning rate beyond which a run warns.
@@ -261,6 +265,9 @@ def model_note(model: str | Path, env: str = "") -> dict[str, Any]:
     """
     file = (find_folder(model) or Path(model)) / MODEL_NOTE
     note = read_json(file, dict) if file.is_file() else {}
+    for own in (note.get("settings", {}), *note.get("settings", {}).get("environments", ())):
+        for name in PROGRAMS & own.keys():
+            del own[name]
     for entry in note.get("settings", {}).get("environments", ()):
         if entry["env"] == env:
             own = {**note["settings"], **entry}
