@@ -66,7 +66,7 @@ CANNOT = {
     r"^make (.*ready|clients|coding-agents)|^pip install|^uv tool": "installs from a package index",
     r"hf download": "downloads from the Hugging Face Hub",
     r"^hf upload": "needs an account of the Hugging Face Hub",
-    r"benchmarks\.(real_model|curriculum)": "trains for minutes or hours",
+    r"benchmarks\.(real_model|curriculum|self_play)": "trains for minutes or hours",
 }
 NOT_HERE = [*PRINTED, *SHOWN, *ELSEWHERE, *CANNOT]
 

@@ -54,4 +54,5 @@ def shown() -> list[str]:
 
 
 def form(line: str) -> str:
-    return " ".join(NUMBER.sub("0", line).split())
+    """A line without its numbers, and without the part that only 3spo prints."""
+    return " ".join(NUMBER.sub("0", line).split()).replace("search 0 ", "").removesuffix(" ...")
