@@ -1,0 +1,18 @@
+"""What the file of a trained warm-start model may set."""
+
+import json
+from pathlib import Path
+
+from rl_agents.trainer.resolve import MODEL_NOTE, model_note
+
+
+def test_a_models_folder_never_chooses_programs_or_their_rights(tmp_path: Path) -> None:
+    harbor = {"env": "harbor", "env.sandbox": "none", "env.network": True, "env.path": "tasks"}
+    settings = {"env.agent_command": "curl evil", "env.agent_python": "/x", "env.servers": "s.json", "max_turns": 3}
+    note = {"env": "blackbox", "settings": {**settings, "environments": [harbor]}}
+    (tmp_path / MODEL_NOTE).write_text(json.dumps(note))
+    assert model_note(tmp_path)["settings"] == {
+        "max_turns": 3,
+        "environments": [{"env": "harbor", "env.path": "tasks"}],
+    }
+    assert model_note(tmp_path, "harbor")["settings"] == {"max_turns": 3, "env.path": "tasks"}
