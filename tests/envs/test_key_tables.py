@@ -40,7 +40,7 @@ def values_text(key: Key) -> str:
 
 #: Environment -> spec; one of gymnasium's has keys of its own, and those of the adapter.
 SPECS = {
-    **ENVIRONMENTS,
+    **{name: spec for name, spec in ENVIRONMENTS.items() if spec.module.startswith("rl_agents.")},  # not those of tests
     "gymnasium": env_spec("gymnasium:Taxi-v3"),
     "class": env_spec("class:docs/examples/class/dial.py:Dial"),
 }
