@@ -123,10 +123,14 @@ def off_policy_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
 
 #: File of a model that was trained from a warm-start model: its environment and settings.
 MODEL_NOTE = "rl_agents.json"
-#: Keys that decide which programs run, and with which rights. A model's folder never sets them.
-PROGRAMS = {
-    f"env.{name}" for name in ("agent", "agent_command", "agent_python", "build", "network", "sandbox", "servers")
-}
+#: Keys that name code or programs, or their rights. A model's folder never sets them.
+PROGRAMS = {"plugins"} | {
+    f"env.{name}"
+    for name in (
+        "agent", "agent_command", "agent_python", "build", "eval_opponent", "id", "network", "opponent", "player",
+        "rewards", "sandbox", "servers",
+    )
+}  # fmt: skip
 #: Usual logprob mismatch between a bfloat16 engine and the learner (docs/reference/metrics.md).
 BFLOAT16_GAP = 0.02
 #: Ratio of the critic's to the policy's learning rate beyond which a run warns.
