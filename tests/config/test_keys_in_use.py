@@ -22,7 +22,6 @@ CONTROL = "control for a T3 result: another rule, or another form of the same"
 SEARCH = "choices of the search"
 #: Keys that nothing in the repository sets, and why they are there.
 REASONS = {
-    "plugins": "modules of the user's own",
     "tasks_changed": "for a resumed run whose tasks have changed",
     "trackers": "accounts and servers of the user's",
     "tracker_project": "the user's name for it",

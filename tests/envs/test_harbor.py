@@ -417,7 +417,7 @@ def test_the_example_of_the_page_runs(bubblewrap: str, tmp_path: Path) -> None:
         "max_turns=4",
     ]
     given = ["--env", "harbor", "--set", "iterations=1", "minibatches=1", "tasks_per_iteration=2", *keys]
-    player = f"env.player={EXAMPLE / 'player.py'}:play"
+    player = f"env.player={EXAMPLE / 'shell_player.py'}:play"
     assert main(["sft", *given, player, "demonstrations=8", "--output", str(tmp_path / "start")]) == 0
     few = ["group_size=2", "eval_episodes=2", f"model={tmp_path / 'start'}"]
     assert main(["--algo", "grpo", "--local", *given, *few, "--output", str(tmp_path / "run")]) == 0
