@@ -214,6 +214,7 @@ def _step(ordinal: int, step: Step, worth: Credit | None, with_ids: bool) -> str
         f"reward {step.reward:g}", f"{len(step.prompt_ids)} + {len(step.response_ids)} tokens",
         _version(step),
     ]  # fmt: skip
+    notes += [f"{name} {value:g}" for name, value in step.metrics.items()]
     notes += ["summary"] * step.is_summary
     notes += ["invalid"] * (not step.valid) + ["cut at the token limit"] * (step.finish_reason == "length")
     if step.logprobs:

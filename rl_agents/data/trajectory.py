@@ -61,6 +61,7 @@ class Step:
             conversations concurrently); -1: the conversation ends here; `ABANDONED`: it was not used and gets no
             credit, unless it has a reward; None: the next in the list, as in plain dialogues (`rl_agents.data.tree`).
         version_spans: (version, tokens) in order, if weights changed within the response; empty: they did not.
+        metrics: finite numbers that the environment reports of this turn (``info["turn_metrics"]``).
     """
 
     prompt_ids: list[int]
@@ -76,6 +77,7 @@ class Step:
     call: int = 0
     next_step: int | None = None
     version_spans: tuple[tuple[int, int], ...] = ()
+    metrics: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Step:
@@ -173,11 +175,16 @@ def repeated(parts: Sequence[tuple[int, Step]]) -> list[Step]:
 
 
 def step_metrics(steps: Sequence[Step]) -> dict[str, float]:
-    """Return means over steps, of which there is at least one."""
+    """Return means over steps, of which there is at least one; of a turn's own metrics over those that have them."""
+    own: dict[str, list[float]] = {}
+    for step in steps:
+        for name, value in step.metrics.items():
+            own.setdefault(name, []).append(value)
     return {
         "rollout/response_length_mean": sum(len(step.response_ids) for step in steps) / len(steps),
         "rollout/length_limited_share": sum(step.finish_reason == "length" for step in steps) / len(steps),
         "rollout/invalid_action_share": sum(not step.valid for step in steps) / len(steps),
+        **{f"turn/{name}": sum(values) / len(values) for name, values in sorted(own.items())},
     }
 
 

@@ -10,7 +10,7 @@ An environment is a `gymnasium.Env` whose observations and actions are strings:
 All entries of ``info`` are optional:
 
 - ``success`` (bool), ``valid`` (bool, the action could be parsed), ``admissible_actions`` (list of str), ``metrics``
-  (numbers, reported at the end of the episode).
+  (numbers; those of the last step are the episode's), ``turn_metrics`` (numbers of this turn).
 - ``anchor``: the state key for step-level grouping; default: the observation.
 - ``progress``: T3's signal, whether the step reduced the possible beliefs of the agent; None if that is not defined, as
   for a malformed action.

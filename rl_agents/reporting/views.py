@@ -113,6 +113,7 @@ def _episode(label: str, trajectory: Trajectory) -> str:
     for number, step in enumerate(trajectory.steps, start=1):
         notes = f"{'summary' if step.is_summary else f'reward {step.reward:g}'}{'' if step.valid else ', invalid'}"
         notes += ", cut at the token limit" if step.finish_reason == "length" else ""
+        notes += "".join(f", {name} {value:g}" for name, value in step.metrics.items())
         steps.append(f"Step {number}, environment:\n\n{_block(step.observation)}\n\n"
                      f"Step {number}, agent ({notes}):\n\n{_block(step.action)}\n")  # fmt: skip
     return "\n".join([head, *steps])

@@ -277,7 +277,7 @@ def _with_step(child: Child, step: Step) -> Child:
     """Return the same outcome for a sibling with the same action, perhaps in other tokens."""
     if child.step is step:
         return child
-    step.reward, step.valid = child.step.reward, child.step.valid
+    step.reward, step.valid, step.metrics = child.step.reward, child.step.valid, child.step.metrics
     return Child(step, child.answer, child.end_cause, child.failed, child.success, child.snapshot)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -25,6 +26,8 @@ from rl_agents.time_limits import CallTimeout, call_with_timeout, over
 T = TypeVar("T")
 #: Types of numbers; created once, because building a union takes as long as a check.
 NUMBERS = (float, int, Real, Decimal)
+#: Of a turn; ``turn/NAME/ENVIRONMENT`` is a tag of a run over several environments.
+METRIC_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 #: Files that a call passes through before it reaches the environment.
 OURS = {__file__, str(Path(__file__).with_name("env_worker.py")), coroutines.__file__}
 
@@ -41,6 +44,7 @@ class EnvReply:
         anchor: the state's key for step-level grouping.
         success: None if the environment does not report it.
         metrics: the finite numbers of ``info["metrics"]``.
+        turn_metrics: of the step alone.
         progress: T3's signal; None if the environment does not report it.
         query: the question in the action; empty if the environment does not report it.
         references: accepted answers, if the environment reports them.
@@ -62,6 +66,7 @@ class EnvReply:
     valid: bool = True
     success: bool | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    turn_metrics: dict[str, float] = field(default_factory=dict)
     progress: bool | None = None
     query: str = ""
     references: list[str] = field(default_factory=list)
@@ -158,6 +163,7 @@ def _answer(observation: Any, info: Any, longest: int, place: str, **outcome: An
         valid=_flag(info.get("valid", True), "info['valid']"),
         success=None if success is None else _flag(success, "info['success']"),
         metrics=finite_metrics(metrics, f"environment{place}") if metrics else {},
+        turn_metrics=_turn_metrics(info.get("turn_metrics") or {}),
         progress=None if progress is None else _flag(progress, "info['progress']"),
         query=_text(info.get("query", ""), "info['query']"),
         references=_texts(info.get("references", ()), "info['references']"),
@@ -168,6 +174,17 @@ def _answer(observation: Any, info: Any, longest: int, place: str, **outcome: An
         seat=seat if isinstance(seat := info.get("seat"), int) else None,
         **outcome,
     )
+
+
+def _turn_metrics(metrics: Any) -> dict[str, float]:
+    if not isinstance(metrics, Mapping):
+        raise EnvFailure(f"env_garbage: info['turn_metrics'] is {_shown(metrics)}, not a dict")
+    for name in metrics:
+        if not isinstance(name, str) or not METRIC_NAME.fullmatch(name):
+            raise EnvFailure(
+                f"env_garbage: info['turn_metrics'] has the name {_shown(name)}: use ASCII letters, digits and _.-"
+            )
+    return {name: _number(value, f"info['turn_metrics']['{name}']") for name, value in metrics.items()}
 
 
 def read_seats(info: Mapping[str, Any], seats: int) -> tuple[int, list[float]]:

@@ -103,9 +103,10 @@ class SeatEnv(EnvGuard):
 
     async def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Act, and wait for the next turn; whether the seat has won is read from its rewards."""
-        valid = (await self.game.act(action)).valid
+        acted = await self.game.act(action)
         await self.turn()
         observation, info = await self.reset()
         observation = observation if info["seat"] == self.seat else ""  # the game ended in another seat's turn
         reward, self.earned = self.earned, 0.0
-        return observation, reward, *(self.game.over or (False, False)), {**info, "valid": valid, "success": None}
+        own = {"valid": acted.valid, "success": None, "turn_metrics": acted.turn_metrics}
+        return observation, reward, *(self.game.over or (False, False)), {**info, **own}

@@ -172,13 +172,13 @@ class Player:
         return step
 
     async def act(self, env: TextEnv, guard: EnvGuard, step: Step) -> EnvReply:
-        """Let the environment answer the step's action; fill the step's reward and validity.
+        """Let the environment answer the step's action; fill the step's reward, validity and metrics.
 
         Raises:
             EnvFailure: the environment raised, hung or returned invalid values.
         """
         answer = read_step(await guard.call(env.step, step.action), self.limits.max_observation_characters, env)
-        step.reward, step.valid = answer.reward, answer.valid
+        step.reward, step.valid, step.metrics = answer.reward, answer.valid, answer.turn_metrics
         return answer
 
 

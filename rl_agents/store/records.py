@@ -57,7 +57,7 @@ class Outcome:
 
     Attributes:
         ordinal: index of the step in its session.
-        next_step: see `rl_agents.data.trajectory.Step.next_step`.
+        next_step, metrics: see `rl_agents.data.trajectory.Step`; None: it has no metrics.
     """
 
     session: str
@@ -69,6 +69,7 @@ class Outcome:
     reward: float
     valid: bool
     next_step: int | None = None
+    metrics: dict[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +257,9 @@ def call_record(step: Step, call: int, parent: int = 0) -> Call:
 
 def outcome_record(step: Step, session: str, ordinal: int, call: int) -> Outcome:
     return Outcome(
-        session, ordinal, call, step.observation, step.anchor, step.action, step.reward, step.valid, step.next_step
-    )
+        session, ordinal, call, step.observation, step.anchor, step.action, step.reward, step.valid, step.next_step,
+        step.metrics or None,
+    )  # fmt: skip
 
 
 def call_of(step: Step, session: str, ordinal: int) -> int:
@@ -280,5 +282,5 @@ def _step(outcome: Outcome, call: Call) -> Step:
     return Step(
         call.prompt_ids, call.response_ids, call.logprobs, call.policy_version, call.finish_reason,
         outcome.observation, outcome.anchor, outcome.action, outcome.reward, outcome.valid,
-        max(call.id, 0), outcome.next_step, version_spans=call.version_spans,
+        max(call.id, 0), outcome.next_step, call.version_spans, outcome.metrics or {},
     )  # fmt: skip

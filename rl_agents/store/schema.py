@@ -105,7 +105,7 @@ def _plain(hint: Any, empty: bool) -> tuple[type, bool]:
     if origin is Literal:
         return str, empty
     if origin is types.UnionType:  # X | None
-        return next(part for part in typing.get_args(hint) if part is not type(None)), True
+        return _plain(next(part for part in typing.get_args(hint) if part is not type(None)), True)
     return origin or hint, empty
 
 
@@ -182,4 +182,8 @@ class Rows:
 
 #: Adds the table that older stores of this version lack.
 ADDITION = _create(TokenLoss, TABLES[TokenLoss])
+#: Finds the column that they lack; adds it, or shows it to a reader.
+HAS_METRICS = "SELECT 1 FROM pragma_table_info('outcomes') WHERE name = 'metrics'"
+ADD_METRICS = "ALTER TABLE outcomes ADD COLUMN metrics TEXT"
+SHOW_METRICS = "CREATE TEMP VIEW outcomes AS SELECT *, NULL AS metrics FROM main.outcomes"
 ROWS: dict[type, Rows] = {kind: Rows(kind, table) for kind, table in TABLES.items()}

@@ -126,6 +126,7 @@ def _step(outcome: Outcome, most: int, apart: bool) -> dict[str, Any]:
     return {
         "ordinal": outcome.ordinal, **{name: value[:most] for name, value in texts.items()}, "cut": cut,
         "anchor": anchor, "summary": summary, "valid": outcome.valid, "next": outcome.next_step,
+        "metrics": outcome.metrics or {},
         "call": str(outcome.call),
     }  # fmt: skip
 

@@ -42,7 +42,7 @@ plain = st.recursive(
 big = st.integers(0, 2**63 - 1)
 steps = st.builds(
     Step, ids, ids, logprobs, st.integers(0, 9), st.sampled_from(["stop", "length"]), text, text, text, number,
-    st.booleans(), st.just(0), st.none() | st.integers(-1, 5),
+    st.booleans(), st.just(0), st.none() | st.integers(-1, 5), st.just(()), st.dictionaries(text, number, max_size=2),
 )  # fmt: skip
 trajectories = st.builds(
     Trajectory, text, big, st.integers(0, 9), big, st.lists(steps, max_size=4), st.booleans(), st.booleans(), text,
@@ -229,3 +229,18 @@ def test_losses_by_token_are_read_back_and_an_older_store_gets_their_table(tmp_p
         writer.add(TokenLoss(3, 0, "s", 1, "ce", losses)).result()
     with PoolReader(path) as reader:
         assert [found.component for found in reader.token_losses("s", 1)] == ["ce"]
+
+
+def test_an_older_store_has_no_metrics_of_turns_and_gets_them(tmp_path: Path) -> None:
+    path, first, second = tmp_path / "pool.sqlite", dialogue(3, turns=2), dialogue(4, turns=2)
+    with PoolWriter(path) as writer:
+        writer.add(*session_records(first, "old"))
+    with sqlite3.connect(path) as old:
+        old.execute("ALTER TABLE outcomes DROP COLUMN metrics")
+    with PoolReader(path) as reader:
+        assert list(reader.trajectories()) == [first]
+    second.steps[1].metrics = {"hits": 2.0}
+    with PoolWriter(path) as writer:
+        writer.add(*session_records(second, "new"))
+    with PoolReader(path) as reader:
+        assert list(reader.trajectories()) == [first, second]

@@ -140,6 +140,7 @@
       ["advantage", step.advantage === null ? null : V.advantage(step.advantage, limit)],
       ["value", step.value === null ? null : V.num(step.value)],
       ["reward", step.reward ? V.num(step.reward) : null],
+      ...Object.entries(step.metrics).map(([name, value]) => [name, V.num(value)]),
       ["reward among siblings", step.step_reward === undefined ? null : V.num(step.step_reward)],
       ["policy version", versions],
       ["tokens", step.tokens === undefined ? null : `${V.num(step.prompt_tokens)} + ${V.num(step.tokens)}`],
