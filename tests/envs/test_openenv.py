@@ -309,7 +309,12 @@ def test_a_run_goes_on_when_its_server_is_killed_and_started_again(
 def test_the_example_of_the_page_runs(tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
     url, _ = start(PYTHON, EXAMPLE / "server.py")
-    keys = [f"env.url={url}", f"env.player={EXAMPLE / 'guess_player.py'}:guess", "env.train_tasks=20", "env.test_tasks=4"]
+    keys = [
+        f"env.url={url}",
+        f"env.player={EXAMPLE / 'guess_player.py'}:guess",
+        "env.train_tasks=20",
+        "env.test_tasks=4",
+    ]
     given = ["--env", "openenv", "--set", "iterations=1", "minibatches=1", "tasks_per_iteration=2", *keys]
     assert main(["sft", *given, "demonstrations=8", "--output", str(tmp_path / "start")]) == 0
     few = ["group_size=2", "eval_episodes=2", f"model={tmp_path / 'start'}"]

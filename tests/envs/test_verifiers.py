@@ -219,7 +219,11 @@ def test_the_readmes_line_trains_and_reports_the_named_rewards(tmp_path: Path) -
 def test_the_warm_start_model_imitates_the_player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
     example = ROOT / "docs" / "examples" / "verifiers"
-    keys = {"id": str(example / "sums.py"), "agent_python": str(PYTHON), "player": f"{example / 'sums_player.py'}:guess"}
+    keys = {
+        "id": str(example / "sums.py"),
+        "agent_python": str(PYTHON),
+        "player": f"{example / 'sums_player.py'}:guess",
+    }
     starter = starter_spec("verifiers", keys)
     ((observation, action),) = starter.demonstrate("train/7", random.Random(0), VerifiersOptions(**keys))
     assert observation == "1 + 2 =" and action.isdecimal()
