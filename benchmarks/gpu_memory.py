@@ -1,8 +1,8 @@
-"""What of a large model fits on 8 and on 64 GPUs of 80 GB, by `rl_agents.learner.gpu_memory_estimate`.
+"""What of a large model fits on 8 and on 64 GPUs of 80 GB: the tables of docs/how-to/scale.md, by its formulas.
 
     python -m benchmarks.gpu_memory
 
-It prints the tables of docs/how-to/scale.md. Memory is calculated, not measured.
+Memory is calculated, not measured.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.report import markdown
-from rl_agents.config import Settings
+from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.inference.model_shape import WIDTHS, ModelShape
-from rl_agents.learner.gpu_memory_estimate import (
-    GB,
-    KNOWN,
-    USABLE,
-    engine_memory,
-    fewest_learners,
-    learner_memory,
-)
+from rl_agents.learner.chunked_logprobs import LOGITS_AT_ONCE
+from rl_agents.trainer.preflight import KNOWN
 
+GB = 1e9
+#: Usable share of a GPU: the rest is CUDA's context, NCCL's buffers and fragmentation.
+USABLE = 0.85
+#: Numbers of learners to try.
+LEARNERS = (1, 2, 4, 8, 16, 32, 64)
 GPU_GB = 80.0
 GPUS = (8, 64)
 MODELS = {"32B": "Qwen2.5-32B", "70B": "Llama-3.3-70B-Instruct"}
@@ -37,6 +36,86 @@ SCORED = 4096
 ADAPTERS = 32
 #: Episodes of `max_model_len` that an engine should hold at the same time, at least.
 CONTEXTS = 16
+
+
+@dataclass(frozen=True)
+class LearnerMemory:
+    """GB of one learner's GPU.
+
+    Attributes:
+        state: weights, gradients and moments of policy and critic, reference and teacher; sharding divides it.
+        passing: gathered weights and their gradients, activations and logits; sharding does not divide it.
+        sending: of weights on their way to engines, between two updates: one layer, or embedding or head.
+    """
+
+    state: float
+    passing: float
+    sending: float
+
+    @property
+    def total(self) -> float:
+        return self.state + max(self.passing, self.sending)
+
+
+def learner_memory(settings: Settings, shape: ModelShape, learners: int, scored: int) -> LearnerMemory:
+    """Return the memory of one of ``learners`` that share the weights.
+
+    Args:
+        scored: sampled tokens of a micro-batch; logits of many tokens are computed in pieces.
+    """
+    parameters, width = shape.parameters, WIDTHS[settings.dtype]
+    sides = 7 * shape.hidden + 2 * shape.head_dim * (shape.heads + shape.kv_heads) + 3 * shape.feed_forward
+    adapters = settings.lora_rank * shape.layers * sides
+    trained = width * parameters + 16 * adapters if adapters else 16 * parameters
+    critic = 16 * parameters if ALGORITHMS[settings.algo].critic else 0
+    frozen = bool(settings.kl_coef or settings.kl_in_reward_coef) + bool(settings.teacher)  # as large as the policy
+    reference = width * parameters * frozen
+    table = shape.vocabulary * shape.hidden
+    tables = table if shape.tied else 2 * table
+    layer = (parameters - tables) / shape.layers
+    gathered = width * (2 * layer + tables) if learners > 1 else 0
+    # Gradients of what is gathered, and their float32 copy for the sum; those of the tables come last.
+    summed = 0 if learners == 1 or settings.lora_rank else width + 4
+    tokens = micro_batch(settings)
+    inner = width * tokens * (8 * shape.hidden + 3 * active_feed_forward(shape))
+    kept = width * tokens * kept_by_layer(settings, shape) * shape.layers
+    activations = kept + inner if settings.activation_checkpointing != "none" else kept + inner * shape.layers
+    logits = min((width + 12) * scored * shape.vocabulary, LOGITS_AT_ONCE)
+    passing = gathered + max(activations + logits + summed * layer, summed * tables)
+    sending = width * max(layer, table)
+    return LearnerMemory((trained + critic + reference) / learners / GB, passing / GB, sending / GB)
+
+
+def kept_by_layer(settings: Settings, shape: ModelShape) -> int:
+    """Numbers that a layer keeps per token: its input, and with `selective` the outputs of products and attention."""
+    if settings.activation_checkpointing != "selective":
+        return shape.hidden
+    return 2 * (shape.hidden + shape.heads * shape.head_dim + active_feed_forward(shape))
+
+
+def micro_batch(settings: Settings) -> int:
+    """Tokens of the largest forward pass: a row longer than a micro-batch is a pass of its own."""
+    return max(settings.tokens_per_microbatch, settings.max_model_len)
+
+
+def active_feed_forward(shape: ModelShape) -> int:
+    """Feed-forward width per token; 8 of 128 experts are active, as in the known mixture."""
+    return shape.feed_forward // 16 if shape.feed_forward > 16 * shape.hidden else shape.feed_forward
+
+
+def engine_memory(settings: Settings, shape: ModelShape) -> tuple[float, float]:
+    """Return GB of an engine's GPU for the weights, and for the KV cache of one whole context."""
+    parts, width = settings.tensor_parallel, WIDTHS[settings.dtype]
+    context = settings.max_model_len * shape.kv_bytes(settings.dtype)
+    return width * shape.parameters / parts / GB, context / parts / GB
+
+
+def fewest_learners(settings: Settings, shape: ModelShape, scored: int, gpu_gb: float) -> int | None:
+    """Return the smallest number of sharded learners on GPUs of ``gpu_gb``; None if no number suffices."""
+    return next(
+        (n for n in LEARNERS if learner_memory(settings, shape, n, scored).total <= USABLE * gpu_gb),
+        None,
+    )
 
 
 @dataclass(frozen=True)
@@ -100,7 +179,7 @@ def row(found: Plan) -> tuple[str, ...]:
     head = (found.model, str(found.gpus), trained)
     settings = settings_of(found.model, lora_rank=found.rank, num_learners=2)
     if found.learners is None:
-        most = max(n for n in (1, 2, 4, 8, 16, 32, 64) if n < found.gpus)
+        most = max(n for n in LEARNERS if n < found.gpus)
         needed = learner_memory(settings, found.shape, most, SCORED).total
         return (*head, "does not fit", f"{needed:.0f} with {most} learners", "")
     memory = learner_memory(settings, found.shape, found.learners, SCORED)

@@ -31,7 +31,7 @@ def examine_recipe(args: argparse.Namespace) -> int:
 
     recipe = load_preset(args.config) if args.config else {}
     settings = chosen_settings(recipe, parse_assignments(args.set), args.config)
-    findings = check_settings(settings, args.gpu_memory or 80.0)
+    findings = check_settings(settings)
     failed = any(finding.status == "fails" for finding in findings)
     if args.json:
         print(json.dumps({"findings": [asdict(finding) for finding in findings], "fits": not failed}))
@@ -110,9 +110,8 @@ def build_parser() -> Parser:
     )
     parser.add_argument(
         "--config", metavar="RECIPE",
-        help="check a recipe by name or file: keys, batch, lengths, memory; with --cluster: place its processes",
+        help="check a recipe by name or file: keys, batch, lengths; with --cluster: place its processes",
     )  # fmt: skip
-    parser.add_argument("--gpu-memory", type=float, metavar="GB", help="with --config: memory of one GPU (default: 80)")
     parser.add_settings_flag()
     return parser
 
@@ -120,11 +119,6 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     args = build_parser().parse(argv)
     recipe = bool(args.config or args.set) and not args.cluster
-    if args.gpu_memory is not None and not (recipe and args.gpu_memory > 0):
-        problem = (
-            "must be above 0" if recipe else "is for the check of a recipe: give --config RECIPE, without --cluster"
-        )
-        raise InputError(f"--gpu-memory {args.gpu_memory:g}: {problem}")
     if args.quick and (recipe or args.cluster):
         raise InputError("--quick only checks package versions: leave it out, or give no --config, --set or --cluster")
     if args.cluster:

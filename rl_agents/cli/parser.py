@@ -126,7 +126,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "sft": ("rl_agents.cli.sft", "train an environment's warm-start model by imitating its scripted demonstrator"),
     "model": ("rl_agents.cli.model", "convert a GGUF file into a Hugging Face model folder, and check it"),
-    "play": ("rl_agents.cli.play", "run episodes in an environment with a scripted, random or human policy"),
     "view": ("rl_agents.cli.view", "browse runs in a web page: curves, episodes, tokens, search trees, advantages"),
     "pool": ("rl_agents.cli.pool", "list, read and export a run's trajectories"),
     "rescore": ("rl_agents.cli.rescore", "score a run's episodes with another reward: what changes in its advantages"),
@@ -160,6 +159,5 @@ def main_parser() -> Parser:
     )
     parser.add_argument("--seed", type=int, metavar="N", help="random seed (default: 0)")
     parser.add_argument("--local", action="store_true", help="run in a single process, without Ray actors")
-    parser.add_argument("--profile", action="store_true", help="write flame_graph.svg: where the run spends its time")
     parser.add_argument("--version", action="store_true", help="print the version, commit and library versions")
     return parser

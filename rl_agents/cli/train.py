@@ -26,7 +26,6 @@ from rl_agents.envs.base import divide, env_spec
 from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
 from rl_agents.installation import command, version_text
 from rl_agents.interrupts import Interrupts
-from rl_agents.reporting.flame_graph import flame_graph
 from rl_agents.reporting.outputs import nothing_left, one_process
 from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import RunFolder, check_fixed, restored_settings
@@ -55,13 +54,11 @@ class RunPlan:
 
     Attributes:
         resumed: completed iterations, and the checkpoint to resume from (None: there is none); None: a new run.
-        profile: draw a flame graph.
     """
 
     settings: Settings
     output: Path
     resumed: tuple[int, Path | None] | None = None
-    profile: bool = False
 
 
 def run(argv: Sequence[str]) -> int:
@@ -125,7 +122,7 @@ def plan_new(args: argparse.Namespace) -> RunPlan:
     settings = resolve_settings(settings)
     output = args.output or default_output(f"{settings.env}-{settings.algo}")
     RunFolder.check_free(output)
-    return RunPlan(settings, output, profile=args.profile)
+    return RunPlan(settings, output)
 
 
 def chosen_algorithm(flags: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -165,7 +162,7 @@ def plan_resume(args: argparse.Namespace) -> RunPlan:
     settings = resolve_settings(settings)
     if settings.iterations < iteration:
         raise InputError(f"iterations={settings.iterations}: the checkpoint is already at iteration {iteration}")
-    return RunPlan(settings, folder.path, (iteration, checkpoint), args.profile)
+    return RunPlan(settings, folder.path, (iteration, checkpoint))
 
 
 def written_with(checkpoint: Path, latest: Settings, flags: Mapping[str, Any]) -> Settings:
@@ -286,8 +283,7 @@ def _train(plan: RunPlan, interrupts: Interrupts) -> bool:
         progress.note(algo.engine_description)
         if plan.resumed:
             progress.note(f"resumed from {plan.resumed[1] or 'the beginning: there is no checkpoint yet'}")
-        drawn = flame_graph(folder.path / "flame_graph.svg", progress.note) if plan.profile else nullcontext()
-        with nullcontext() if plan.resumed else one_process(folder.path), drawn:
+        with nullcontext() if plan.resumed else one_process(folder.path):
             done = TrainLoop(algo, folder, progress, interrupts).run()
     finally:
         algo.stop()

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from rl_agents.learner.gpu_memory_estimate import LOGITS_AT_ONCE
 from rl_agents.losses import full_kl, log_distribution, token_entropy
 
 #: Bytes per scored token and word: the logit in bfloat16, and float32 copies for the backward pass.
 LOGIT_BYTES = 14
+#: Bytes of logits in memory, at most.
+LOGITS_AT_ONCE = 2 << 30
 #: More scored tokens than a micro-batch has; if as many fit, pieces are never needed.
 PLENTY = 1 << 15
 #: Token ids on which head and model are compared.

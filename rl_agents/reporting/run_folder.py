@@ -4,7 +4,6 @@ config.yaml            resolved configuration
 build.json             version, commit and libraries, with the iteration since when they are used
 metrics.jsonl          one object per iteration, with evaluations
 summary.json           start, end, cost
-flame_graph.svg        with --profile: time by function
 success.png            success over iterations
 checkpoints/000010/    complete if the name has only digits; `hf/` is a Hugging Face model
 trajectories/          000010.jsonl, eval-000010.jsonl, latest.md

@@ -1,39 +1,33 @@
-"""Check a recipe before a GPU is rented: batch sizes, combinations of keys, lengths and memory."""
+"""Check a recipe before a GPU is rented: batch sizes, combinations of keys, and lengths."""
 
 from __future__ import annotations
 
 import json
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import psutil
-
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.chat.template import ChatOptions, ContextPolicy, load_tokenizer, make_context
-from rl_agents.config import summary_limit
-from rl_agents.inference.base import CACHE_BYTES, EngineSettings
 from rl_agents.inference.hub import find_folder, how_to_get, plain_name
 from rl_agents.inference.model_shape import ModelShape, model_shape, read_config
-from rl_agents.learner.gpu_memory_estimate import (
-    GB,
-    KNOWN,
-    USABLE,
-    engine_memory,
-    fewest_learners,
-    learner_memory,
-    micro_batch,
-)
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.trainer.lengths import Dialogues, measure
 from rl_agents.trainer.resolve import cautions, rate_caution, resolve
 
-GIB = 2**30
-#: Parameters up to which a model is trained without a GPU in reasonable time.
-SMALL = 1e9
-#: GB of a process with Ray, torch and transformers, without a model.
-LIBRARIES = 0.75
+#: Shapes of the models in recipes, from their config.json: layers, hidden, feed-forward, heads, KV heads, head
+#: width, vocabulary, context, tied head. Feed-forward counts all experts.
+KNOWN: Mapping[str, ModelShape] = {
+    "Qwen2.5-1.5B-Instruct": ModelShape(28, 1536, 8960, 12, 2, 128, 151_936, 32_768, True),
+    "Qwen2.5-3B-Instruct": ModelShape(36, 2048, 11_008, 16, 2, 128, 151_936, 32_768, True),
+    "Qwen2.5-7B-Instruct": ModelShape(28, 3584, 18_944, 28, 4, 128, 152_064, 32_768, False),
+    "Qwen2.5-32B": ModelShape(64, 5120, 27_648, 40, 8, 128, 152_064, 131_072, False),
+    "Llama-3.3-70B-Instruct": ModelShape(80, 8192, 28_672, 64, 8, 128, 128_256, 131_072, False),
+    "Qwen3-4B-Instruct-2507": ModelShape(36, 2560, 9728, 32, 8, 128, 151_936, 262_144, True),
+    "Qwen3-14B": ModelShape(40, 5120, 17_408, 40, 8, 128, 151_936, 40_960, False),
+    "Qwen3-30B-A3B-Thinking-2507": ModelShape(48, 2048, 128 * 768, 32, 4, 128, 151_936, 262_144, False),
+}
 
 
 @dataclass(frozen=True)
@@ -45,12 +39,11 @@ class Finding:
     text: str
 
 
-def check_settings(settings: Settings, gpu_gb: float = 80.0) -> list[Finding]:
+def check_settings(settings: Settings) -> list[Finding]:
     """Check a run without starting it.
 
     Args:
         settings: set keys, not resolved. The model's folder may be missing.
-        gpu_gb: memory of the GPUs, in GB.
 
     Raises:
         InputError: keys that a run would reject.
@@ -66,16 +59,14 @@ def check_settings(settings: Settings, gpu_gb: float = 80.0) -> list[Finding]:
     pairs = [Finding("fails", "pairs", line) for line in cautions(settings) if line != high]
     found += pairs or [_ok("pairs", "no caution")]
     if settings.model == "starter":
-        return [*found, _ok("lengths", "the starter's"), Finding("note", "memory", "a starter needs no GPU")]
+        return [*found, _ok("lengths", "the starter's")]
     if folder is None:
         found.append(Finding("note", "model", f"{settings.model}: no such folder{how_to_get(settings.model)}"))
     found.append(Finding("fails", "rates", high) if high else _ok("rates", f"lr={settings.lr:g}"))
-    dialogues = None
     if ALGORITHMS[settings.algo].source != "demonstrations":
         for own in settings.each.values():
-            dialogues, findings = _lengths(own, shape, folder)
-            found += findings
-    return [*found, *_memory(settings, shape, dialogues, gpu_gb)]
+            found += _lengths(own, shape, folder)
+    return found
 
 
 def _ok(about: str, text: str) -> Finding:
@@ -96,13 +87,11 @@ def _batch(settings: Settings) -> list[Finding]:
     return [_ok("batch", text)]
 
 
-def _lengths(
-    settings: Settings, shape: ModelShape | None, folder: Path | None
-) -> tuple[Dialogues | None, list[Finding]]:
+def _lengths(settings: Settings, shape: ModelShape | None, folder: Path | None) -> list[Finding]:
     """Compare the lengths of dialogues with ``max_model_len``, and that with the model's context length."""
     if not settings.explicit >= {"max_response_tokens", "max_model_len"}:
         said = settings.lengths or "measured when the run starts; set max_response_tokens and max_model_len to fix them"
-        return None, [Finding("note", "lengths", said)]
+        return [Finding("note", "lengths", said)]
     found, limit = [], shape.context if shape else None
     if limit and settings.max_model_len > limit:
         text = f"max_model_len={settings.max_model_len}: {settings.model} reads {limit} tokens at most"
@@ -110,9 +99,9 @@ def _lengths(
     try:
         dialogues = _measured(settings, str(folder or ""))
     except EnvFailure as failure:
-        return None, [*found, Finding("note", "lengths", f"not checked, {settings.env} fails: {failure}")]
+        return [*found, Finding("note", "lengths", f"not checked, {settings.env} fails: {failure}")]
     how = "" if folder else " (estimated without the model's tokenizer)"
-    return dialogues, [*found, _fit(settings, dialogues, how)]
+    return [*found, _fit(settings, dialogues, how)]
 
 
 def _fit(settings: Settings, dialogues: Dialogues, how: str) -> Finding:
@@ -165,74 +154,3 @@ def stand_in_context(context: str) -> ContextPolicy:
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
     return make_context(context, tokenizer)
-
-
-def _memory(settings: Settings, shape: ModelShape | None, dialogues: Dialogues | None, gpu_gb: float) -> list[Finding]:
-    if shape is None:
-        return [Finding("note", "memory", f"not checked: the size of {settings.model} is not known")]
-    whole = dialogues and settings.sample_layout == "merged" and settings.context == "append"
-    responses = dialogues.turns_read if dialogues and whole else 1.0
-    share = min(1.0, responses * settings.max_response_tokens / settings.max_model_len)
-    if summary_limit(settings.context) is not None:
-        share = 1.0  # rows of any number of responses
-    scored = math.ceil(micro_batch(settings) * share)
-    found = [_learner(settings, shape, scored, gpu_gb), _engine(settings, shape, gpu_gb)]
-    if shape.parameters <= SMALL and not settings.gpus_per_learner and not settings.gpus_per_engine:
-        found.append(_one_process(local_memory(settings, shape, scored)))
-    return found
-
-
-def local_memory(settings: Settings, shape: ModelShape, scored: int) -> float:
-    """Return GB of a run in one process (``--local``): learner, torch engine with its cache, and libraries.
-
-    The engine's weights count twice, as new ones arrive while it has the old ones. The cache is that of an iteration's
-    or an evaluation's episodes side by side.
-    """
-    weights, context = (settings.tensor_parallel * part for part in engine_memory(settings, shape))
-    episodes = max(settings.tasks_per_iteration * settings.group_size, settings.eval_episodes)
-    cache = min(min(episodes, EngineSettings.max_batch) * context, CACHE_BYTES / GB)
-    return learner_memory(settings, shape, 1, scored).total + 2 * weights + cache + LIBRARIES
-
-
-def _one_process(needed: float) -> Finding:
-    has = psutil.virtual_memory().total / GB
-    text = f"without a GPU, one process (--local) takes about {needed:.1f} GB of this machine's {has:.1f}"
-    if needed <= USABLE * has:
-        return _ok("local", text)
-    return Finding("note", "local", f"{text}: lower tokens_per_microbatch, max_model_len or eval_episodes")
-
-
-def _learner(settings: Settings, shape: ModelShape, scored: int, gpu_gb: float) -> Finding:
-    room = USABLE * gpu_gb
-    stated = settings.gpus_per_learner > 0
-    learners = settings.num_learners if stated and settings.learner_sharding == "fsdp" else 1
-    needed = learner_memory(settings, shape, learners, scored)
-    fewest = fewest_learners(settings, shape, scored, gpu_gb)
-    how = f"micro-batches of {micro_batch(settings)} tokens, {scored} of them scored"
-    if stated:
-        text = f"{needed.total:.0f} GB of {room:.0f} for each of {learners} sharded learners ({how})"
-        return Finding("fails" if needed.total > room else "ok", "learner", text)
-    if fewest is None:
-        text = (
-            f"{needed.passing:.0f} GB of activations and logits and {needed.state:.0f} GB of state ({how}) fit no "
-            f"number of GPUs of {gpu_gb:g} GB: set activation_checkpointing=full, a lower tokens_per_microbatch or "
-            "max_model_len, or take larger ones (--gpu-memory)"
-        )
-        return Finding("fails", "learner", text)
-    sharded = f"num_learners={fewest} gpus_per_learner=1" + (" learner_sharding=fsdp" if fewest > 1 else "")
-    text = f"no GPUs stated; of {gpu_gb:g} GB (assumed) it takes {sharded} ({needed.total:.0f} GB unsharded; {how})"
-    return Finding("note", "learner", text)
-
-
-def _engine(settings: Settings, shape: ModelShape, gpu_gb: float) -> Finding:
-    weights, context = engine_memory(settings, shape)
-    text = f"{weights:.0f} GB of weights and {context:.2g} GB of KV cache for one context of {settings.max_model_len}"
-    cache_gb = settings.kv_cache_gb * GIB / 1e9
-    if cache_gb and context > cache_gb:
-        return Finding("fails", "engine", f"{text}: kv_cache_gb={settings.kv_cache_gb:g} does not hold it")
-    if weights + (cache_gb or context) > USABLE * gpu_gb:
-        parts = f"tensor_parallel={2 * settings.tensor_parallel} engine_mode=async"
-        stated = settings.gpus_per_engine or settings.tensor_parallel > 1
-        text = f"{text} do not fit a GPU of {gpu_gb:g} GB: {parts}"
-        return Finding("fails" if stated else "note", "engine", text)
-    return _ok("engine", f"{text}, on GPUs of {gpu_gb:g} GB")

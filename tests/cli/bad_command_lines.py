@@ -56,7 +56,6 @@ eval --model= --local => --model '': the value is empty; is a shell variable uns
 --set 'environments=[{env: webshop},{env: webshop}]' => environments, entry 2: webshop occurs twice: give one of them an
 --set 'environments=[{env: webshop, name: a::b}]' => environments, entry 1: `name` must not contain ::
 --env guess_numbers --set 'environments=[{env: webshop}]' => env=guess_numbers and environments are mutually exclusive
-play --env guess_numbers,circuit_decoding => 'guess_numbers,circuit_decoding': several environments are for training
 --env mcp => environment mcp has no scripted player, so no warm-start model: set model=DIR
 --env blackbox => environment blackbox needs an agent: env.agent_command='python my_agent.py {task_id}', or env.agent=
 --env blackbox --set env.agent=a:b env.agent_command=sh => set env.agent_command or env.agent, not both
@@ -85,8 +84,6 @@ eval --checkpoint R --set temperature=0 => --set temperature=0: write --temperat
 eval --checkpoint R --set seeds=2 => --set seeds=2: write --seeds 2
 gateway --model . --set engine=torch => --set engine=torch: write --engine torch
 gateway --model . --set pool=p => --set pool=p: write --pool p
-play --set seed=1 => --set seed=1: write --seed 1
-play --set env=webshop => --set env=webshop: write --env webshop
 sft --set env=webshop => --set env=webshop: write --env webshop
 pivot profile --traces t --model m --set group_size=3 => --set group_size=3: write --rollouts 3
 pivot profile --traces t --model m --set algo=grpo => --set algo=grpo: pivot profile sets it itself
@@ -139,9 +136,7 @@ eval --checkpoint . => not the output folder of a run (no config.yaml)
 eval --compare react:nowhere => nowhere: no such folder
 sft --env gymnasium:CartPole-v1 => environment gymnasium:CartPole-v1 has no scripted player, so no warm-start model
 gateway --model . --pool . => --pool .: a folder; name a file, such as pool.sqlite
-doctor --quick --gpu-memory 24 => --gpu-memory 24: is for the check of a recipe: give --config RECIPE
 doctor --quick --set lr=1 => --quick only checks package versions: leave it out, or give no --config, --set or
-play --set learning_rate=1 => --set lr=1.0: play samples no model and trains none; it uses env.KEY, plugins
 sft --set algo=ppo => --set algo=ppo: the sft command imitates a scripted player; it has no other algorithm
 sft --iterations 3 => --seed, --iterations and --set make a model other than the cached one: give --output DIR
 sft --output o --iterations 3 --set iterations=4 => iterations is given twice: by its flag (3) and by --set iterations=4

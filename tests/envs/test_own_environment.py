@@ -126,11 +126,10 @@ def test_players_of_coroutines(folder: Path) -> None:
     assert player("seed-0", random.Random(0), options) == [("go", "gogo"), ("on", "onon")]
 
 
-def test_play_and_sft_name_the_line_of_a_player_that_fails(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sft_names_the_line_of_a_player_that_fails(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, "def demonstrate(self, observation, random): return self.memory")
-    for command in (["play"], ["sft", "--output", "out"]):
-        assert main([*command, "--env", "gymnasium:mine:Mine"]) == 2
-        assert capsys.readouterr().err.endswith("object has no attribute 'memory' (mine.py:11)\n")
+    assert main(["sft", "--output", "out", "--env", "gymnasium:mine:Mine"]) == 2
+    assert capsys.readouterr().err.endswith("object has no attribute 'memory' (mine.py:11)\n")
 
 
 def test_a_starter_is_kept_until_a_file_of_its_class_changes(folder: Path) -> None:
@@ -155,7 +154,7 @@ def test_a_starter_is_kept_until_a_file_of_its_class_changes(folder: Path) -> No
     assert len(others | {first}) == 3, "of its base, and of its own"
 
 
-def test_players_get_the_constructor_arguments_of_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_players_get_the_constructor_arguments_of_the_run(folder: Path) -> None:
     write(
         folder,
         "def __init__(self, word): self.word = word\ndef demonstrate(self, observation, random): return self.word",
@@ -164,8 +163,8 @@ def test_players_get_the_constructor_arguments_of_the_run(folder: Path, capsys: 
     assert [starter_spec(name, keys).build_tokenizer().tokenize("oak elm").count("<unk>") for keys in made] == [1, 1]
     assert starter_spec(name, made[0]).defaults["env.kwargs"] == {"word": "oak"}
     assert len({starter_dir(name, options=keys) for keys in made}) == 2
-    assert main(["play", "--env", name, "--set", "env.kwargs={word: oak}", "max_turns=1"]) == 0
-    assert "agent:\n    oak\n" in capsys.readouterr().out
+    player, options = starter_spec(name, made[0]).demonstrate, read_env_options(env_spec(name), made[0])
+    assert [action for _, action in player("seed-0", random.Random(0), options)][:1] == ["oak"]
 
 
 def test_what_only_some_environments_have_is_passed_on(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 `reset` starts the agent and waits for its first request. `step` answers a request and waits for the next one or for the
 agent's end. So all code for text environments can act as the model of an agent: a search that returns to a state by
-giving the recorded answers to a new agent, ``run.py play``, the measurement of lengths. Plain rollouts use
+giving the recorded answers to a new agent, the measurement of lengths. Plain rollouts use
 `rl_agents.rollout.blackbox` instead.
 """
 
