@@ -19,11 +19,10 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from rl_agents.config.options import key
 from rl_agents.envs import base
 from rl_agents.envs.circuit_decoding import demonstrations as circuits
-from rl_agents.envs.demonstrations import TAGS
 from rl_agents.envs.guess_numbers import demonstrations as numbers
 from rl_agents.envs.multihop_qa import demonstrations as questions
 from rl_agents.envs.situation_puzzles import demonstrations as puzzles
-from rl_agents.envs.small_model import IMITATION, small_qwen3, word_tokenizer
+from rl_agents.envs.starters import IMITATION, TAGS, small_qwen3, word_tokenizer
 from rl_agents.envs.webshop import demonstrations as webshop
 
 #: (embedding matrix, vocabulary) -> None; see `small_qwen3`.

@@ -31,7 +31,7 @@ from rl_agents.algorithms import Settings
 from rl_agents.data.tasks import training_specs
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.envs.base import starter_spec, task_ids
-from rl_agents.envs.small_model import small_qwen3
+from rl_agents.envs.starters import small_qwen3
 from rl_agents.inference.engine_group import stored
 from rl_agents.inference.weights import pack
 from rl_agents.orchestrator.env_runner_handles import runners_of

@@ -12,12 +12,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rl_agents.envs import base
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, Slips
 from rl_agents.envs.guess_numbers import SPEC as NUMBERS
 from rl_agents.envs.guess_numbers.demonstrations import STARTER as NUMBERS_STARTER
 from rl_agents.envs.guess_numbers.demonstrations import reading_order
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
 from rl_agents.envs.guess_numbers.tasks import codes, task_ids
+from rl_agents.envs.starters import Act, ScriptedPlayer, Slips
 
 __all__ = ["SPEC", "STARTER", "demonstrate", "make", "task_ids"]
 

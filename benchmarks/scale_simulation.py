@@ -43,7 +43,7 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.data.samples import build_samples
 from rl_agents.data.tasks import training_specs
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.envs.small_model import small_qwen3, word_tokenizer
+from rl_agents.envs.starters import small_qwen3, word_tokenizer
 from rl_agents.inference.base import Sampling
 from rl_agents.inference.weights import pack
 from rl_agents.learner.training_data import AgentTrainingData

@@ -244,7 +244,7 @@ def run_starter(settings: Settings) -> tuple[str, StarterSpec]:
         base = base_environment(own.env, own.env_options)
         found[name] = base, starter_spec(base, base_options(own.env, own.env_options))
     if settings.parts:
-        from rl_agents.envs.shared_starter import shared_starter  # torch is slow
+        from rl_agents.envs.starters import shared_starter  # torch is slow
 
         return settings.env, shared_starter(found)
     return next(iter(found.values()))

@@ -517,7 +517,7 @@ def words_starter(spec: EnvSpec, made_by: Any, options: Any, method: str, expert
 
 @lru_cache(maxsize=8)
 def _starter(spec: EnvSpec, version: int, arguments: str, method: str, expert: str) -> StarterSpec:
-    from rl_agents.envs.small_model import IMITATION, SPECIAL_TOKENS, small_qwen3, word_tokenizer  # torch is slow
+    from rl_agents.envs.starters import IMITATION, SPECIAL_TOKENS, small_qwen3, word_tokenizer  # torch is slow
 
     chosen, player = yaml.safe_load(arguments), MethodPlayer(spec, method)
     dialogues = _heard(spec, player, spec.options(**chosen))

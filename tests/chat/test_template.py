@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.chat.template import ChatOptions, ChatTemplate, Dialogue, load_tokenizer, make_context
-from rl_agents.envs.small_model import word_tokenizer
+from rl_agents.envs.starters import word_tokenizer
 from rl_agents.errors import InputError
 
 STYLES = {"qwen": qwen, "llama": llama}

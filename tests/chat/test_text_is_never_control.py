@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.chat.template import GUARD, ChatTemplate, ContextPolicy, Dialogue, chat_text, further_text
-from rl_agents.envs.small_model import word_tokenizer
+from rl_agents.envs.starters import word_tokenizer
 
 TEMPLATES_OF_TRL = Path(str(find_spec("trl").origin)).parent / "chat_templates"  # type: ignore[union-attr]
 

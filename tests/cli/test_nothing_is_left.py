@@ -67,7 +67,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def small_model(folder: Path) -> None:
-    from rl_agents.envs.small_model import small_qwen3, word_tokenizer
+    from rl_agents.envs.starters import small_qwen3, word_tokenizer
 
     tokenizer = word_tokenizer(["go", "on", "hi", "hello"], [], 64)
     small_qwen3(tokenizer, 0, hidden_size=32, layers=1, heads=1).save_pretrained(folder)

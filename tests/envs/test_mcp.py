@@ -22,7 +22,7 @@ from episodes import play_episodes
 from rl_agents.chat.template import make_context
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.mcp.env import McpEnv
-from rl_agents.envs.small_model import word_tokenizer
+from rl_agents.envs.starters import word_tokenizer
 from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import Limits
 from rl_agents.rollout.branching import takes_snapshots

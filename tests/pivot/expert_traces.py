@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from rl_agents.envs.small_model import phrase_tokenizer, small_qwen3
+from rl_agents.envs.starters import phrase_tokenizer, small_qwen3
 from rl_agents.traces.files import load_turns
 
 SHARED_DATA = Path(os.environ.get("RL_AGENTS_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data")

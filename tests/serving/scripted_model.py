@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from rl_agents.envs.demonstrations import TAGS
 from rl_agents.envs.guess_numbers.demonstrations import words
-from rl_agents.envs.small_model import END_OF_TURN, small_qwen3, word_tokenizer
+from rl_agents.envs.starters import END_OF_TURN, TAGS, small_qwen3, word_tokenizer
 
 #: Prompts end with this token, so the first word follows it.
 START = "<assistant>"

@@ -10,7 +10,7 @@ import pytest
 from in_process import Server, problem
 from scripted_model import CALL, MAX_TOKENS, write_babbler, write_model
 
-from rl_agents.envs.small_model import CHAT_TEMPLATE
+from rl_agents.envs.starters import CHAT_TEMPLATE
 from rl_agents.inference.base import EngineError
 from rl_agents.serving.source import find_checkpoint
 from rl_agents.web.security import Keys, digest

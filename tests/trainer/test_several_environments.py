@@ -16,8 +16,8 @@ from rl_agents.cli import main
 from rl_agents.data.samples import build_samples
 from rl_agents.data.tasks import by_environment
 from rl_agents.envs.base import run_tasks
-from rl_agents.envs.shared_starter import shared_starter
 from rl_agents.envs.spec import StarterSpec
+from rl_agents.envs.starters import shared_starter
 from rl_agents.errors import InputError
 from rl_agents.reporting.episode_diagnostics import EpisodeWatch
 from rl_agents.rewards.base import REWARDS, make_reward, reward
@@ -183,7 +183,7 @@ def test_a_warm_start_model_reads_the_words_of_all_and_imitates_all(
         small = {"demonstrations": 40, "tasks_per_iteration": 8, "minibatches": 1}
         return replace(found, training={**found.training, **small})
 
-    monkeypatch.setattr("rl_agents.envs.shared_starter.shared_starter", quick)
+    monkeypatch.setattr("rl_agents.envs.starters.shared_starter", quick)
     config = AgentConfig().environment("guess_numbers,circuit_decoding").local()
     algo = config.training(starter_iterations=1, tasks_per_iteration=2, group_size=2, eval_episodes=2).build_algo()
     assert set(train(algo, 1)[0]) > {"rollout/episodes/guess_numbers", "rollout/episodes/circuit_decoding"}

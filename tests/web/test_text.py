@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.chat.template import ChatTemplate
-from rl_agents.envs.small_model import word_tokenizer
+from rl_agents.envs.starters import word_tokenizer
 from rl_agents.web.text import TextStream
 
 TEMPLATES = [ChatTemplate(qwen()), ChatTemplate(llama())]

@@ -24,9 +24,18 @@ from rl_agents.envs.alfworld.families import CHANGES, FAMILIES
 from rl_agents.envs.alfworld.prompts import KEPT_WORDS, STYLES, VERBS, View
 from rl_agents.envs.alfworld.scenes import kinds
 from rl_agents.envs.alfworld.tasks import task_ids
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, Slips, word_starter
-from rl_agents.envs.small_model import IMITATION, INIT_STD, kept_apart, phrase_tokenizer, small_qwen3
 from rl_agents.envs.spec import StarterSpec
+from rl_agents.envs.starters import (
+    IMITATION,
+    INIT_STD,
+    Act,
+    ScriptedPlayer,
+    Slips,
+    kept_apart,
+    phrase_tokenizer,
+    small_qwen3,
+    word_starter,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

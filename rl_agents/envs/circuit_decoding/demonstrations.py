@@ -12,8 +12,7 @@ import torch
 
 from rl_agents.envs.circuit_decoding.env import CircuitDecodingEnv, GameState, query_text
 from rl_agents.envs.circuit_decoding.tasks import INPUTS, LABELS, best_input, functions
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, Slips, word_starter
-from rl_agents.envs.small_model import INIT_STD
+from rl_agents.envs.starters import INIT_STD, Act, ScriptedPlayer, Slips, word_starter
 
 #: A random input instead of the most informative one; per turn, the first of several candidates. It wins about half.
 SLIPS = {"any_input": 0.4, "settles_early": 0.15, "hurried": 0.03}

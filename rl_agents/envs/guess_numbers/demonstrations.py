@@ -10,10 +10,9 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, Slips, word_starter
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
 from rl_agents.envs.guess_numbers.tasks import SUBGROUPS, codes, feedback_word
-from rl_agents.envs.small_model import sum_parts
+from rl_agents.envs.starters import Act, ScriptedPlayer, Slips, sum_parts, word_starter
 
 #: Per turn: the last guess again, and an answer while several candidates remain. It wins about three of four games.
 SLIPS = {"repeat_guess": 0.2, "premature_answer": 0.2}

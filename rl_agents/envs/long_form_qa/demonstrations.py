@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from rl_agents.envs.demonstrations import CALL_END, Act, ScriptedPlayer, Slips, call_begin, compact_call, word_starter
 from rl_agents.envs.long_form_qa.env import INVALID, NOTHING, LongFormQAEnv, QAState
 from rl_agents.envs.long_form_qa.tasks import ASPECTS, TOWNS, Wish, value_word, wishes_of
+from rl_agents.envs.starters import CALL_END, Act, ScriptedPlayer, Slips, call_begin, compact_call, word_starter
 
 
 def compact_search(wish: Wish) -> str:

@@ -12,11 +12,10 @@ from functools import partial
 
 import numpy as np
 
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, Slips, word_starter
 from rl_agents.envs.movie_recommendation.env import FINAL_TURN, MovieRecommendationEnv, SessionState, movie_name
 from rl_agents.envs.movie_recommendation.tasks import STARTER_SIZE, Task
 from rl_agents.envs.preferences import PROBLEMS, Comparison, Movie, agreeing, possible_weights, shown_vector
-from rl_agents.envs.small_model import sum_parts
+from rl_agents.envs.starters import Act, ScriptedPlayer, Slips, sum_parts, word_starter
 from rl_agents.envs.stateful import MALFORMED_REASONS
 
 MAX_VECTORS = 4096

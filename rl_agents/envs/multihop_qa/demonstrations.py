@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 import torch
 
-from rl_agents.envs.demonstrations import CALL_END, Act, ScriptedPlayer, Slips, call_begin, compact_call, word_starter
 from rl_agents.envs.multihop_qa import SPEC
 from rl_agents.envs.multihop_qa.env import (
     COMPACT_ANSWER_NOW,
@@ -25,7 +24,16 @@ from rl_agents.envs.multihop_qa.env import (
     MultihopQAEnv,
 )
 from rl_agents.envs.multihop_qa.world import ASIDES, RELATIONS, SIZES
-from rl_agents.envs.small_model import INIT_STD
+from rl_agents.envs.starters import (
+    CALL_END,
+    INIT_STD,
+    Act,
+    ScriptedPlayer,
+    Slips,
+    call_begin,
+    compact_call,
+    word_starter,
+)
 from rl_agents.rewards.wording import normalized
 from rl_agents.tools.calls import ToolCall, write_response
 

@@ -12,10 +12,10 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from rl_agents.envs.demonstrations import CALL_END, Act, ScriptedPlayer, Slips, call_begin, compact_call, word_starter
 from rl_agents.envs.paper_search.env import BAD_CALL, BAD_TURN, DONE, FIND, NEXT, NOTHING, REASONS, PaperSearchEnv
 from rl_agents.envs.paper_search.generated import SMALL_JARGON, SMALL_METHODS, SMALL_SUBJECTS, small_ids
 from rl_agents.envs.paper_search.state import EXPAND, SEARCH, THRESHOLD, SearchState, query_key
+from rl_agents.envs.starters import CALL_END, Act, ScriptedPlayer, Slips, call_begin, compact_call, word_starter
 from rl_agents.tools.calls import ToolCall, write_response
 
 Call = tuple[str, str]

@@ -9,11 +9,19 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rl_agents.chat.messages import action_text
 from rl_agents.chat.template import chat_text
-from rl_agents.envs.demonstrations import RUNS
 from rl_agents.envs.pivot import PivotOptions
 from rl_agents.envs.pivot.tasks import load_pivots
-from rl_agents.envs.small_model import END_OF_TURN, IMITATION, PAD, SPECIAL_TOKENS, UNKNOWN, chat_tokenizer, small_qwen3
 from rl_agents.envs.spec import StarterSpec
+from rl_agents.envs.starters import (
+    END_OF_TURN,
+    IMITATION,
+    PAD,
+    RUNS,
+    SPECIAL_TOKENS,
+    UNKNOWN,
+    chat_tokenizer,
+    small_qwen3,
+)
 from rl_agents.traces import desk
 
 MAX_TOKENS = 256

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, Slips, word_starter
 from rl_agents.envs.preference_estimation.env import (
     SAME_MOVIE,
     GameState,
@@ -24,7 +23,7 @@ from rl_agents.envs.preference_estimation.env import (
 )
 from rl_agents.envs.preference_estimation.tasks import STARTER_SETTING, Task
 from rl_agents.envs.preferences import PROBLEMS, Comparison, agreeing, possible_weights
-from rl_agents.envs.small_model import INIT_STD
+from rl_agents.envs.starters import INIT_STD, Act, ScriptedPlayer, Slips, word_starter
 from rl_agents.envs.stateful import MALFORMED_REASONS
 
 MAX_VECTORS = 8192

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, Slips, word_starter
 from rl_agents.envs.situation_puzzles import tasks
 from rl_agents.envs.situation_puzzles.env import NO_QUESTION, TOO_LONG, PuzzleState, SituationPuzzlesEnv
 from rl_agents.envs.situation_puzzles.tasks import Puzzle, Theme
-from rl_agents.envs.small_model import sum_parts
+from rl_agents.envs.starters import Act, ScriptedPlayer, Slips, sum_parts, word_starter
 from rl_agents.envs.stateful import MALFORMED_REASONS
 from rl_agents.errors import InputError
 from rl_agents.rewards.wording import stem, stems

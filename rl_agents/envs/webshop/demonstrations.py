@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rl_agents.envs.demonstrations import Act, ScriptedPlayer, Slips, word_starter
+from rl_agents.envs.starters import Act, ScriptedPlayer, Slips, word_starter
 from rl_agents.envs.webshop import generated
 from rl_agents.envs.webshop.env import EpisodeState, WebShopEnv
 from rl_agents.envs.webshop.pages import ITEM, NEXT, RESULTS, SEARCH

@@ -11,7 +11,7 @@ from rl_agents.envs.alfworld.families import FAMILIES, Goal, read_goal
 from rl_agents.envs.alfworld.generator import generated_file
 from rl_agents.envs.alfworld.native import NativeGame
 from rl_agents.envs.alfworld.tasks import generated_tasks
-from rl_agents.envs.demonstrations import Slips
+from rl_agents.envs.starters import Slips
 from rl_agents.errors import InputError
 
 ROOM = "You are in the middle of a room. Looking quickly around you, you see a desk 1, a drawer 1, and a shelf 2."

@@ -16,8 +16,7 @@ from rl_agents.envs.alfworld import AlfworldOptions, demonstrations
 from rl_agents.envs.alfworld.demonstrations import AT_RANDOM, STARTER, STEPS, Prompt, read_and_written
 from rl_agents.envs.alfworld.prompts import STYLES, compact_command, read_command
 from rl_agents.envs.base import make_env, starter_spec, task_ids
-from rl_agents.envs.demonstrations import ScriptedPlayer
-from rl_agents.envs.small_model import small_qwen3
+from rl_agents.envs.starters import ScriptedPlayer, small_qwen3
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
 from rl_agents.trainer.algorithm import AgentAlgorithm
 from rl_agents.trainer.resolve import resolve
