@@ -1,4 +1,4 @@
-"""A request while it is answered, for gateways and servers: sampling, the streams of its text, and its errors."""
+"""The core of gateways and servers: a request's prompt and budget, its answers, and the streams of their text."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from rl_agents.background import together
+from rl_agents.chat.history import in_call_order
+from rl_agents.chat.messages import Message
 from rl_agents.chat.template import ChatTemplate
-from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Start, StreamPart
-from rl_agents.gateway.stream_view import StreamView, answer_id
+from rl_agents.errors import InputError
+from rl_agents.gateway.calls import Delta, GatewayLimits, ModelAnswer, ModelCall, Start, StreamPart
+from rl_agents.gateway.stream_view import StreamView, answer_id, written_answer
 from rl_agents.inference.base import Completion, EngineError, Likeliest, OnTokens, RequestRefused
 from rl_agents.tools.calls import Tool
 from rl_agents.web.errors import ApiError, bad_request
+
+RenderedT = TypeVar("RenderedT")
+CONTEXT_FULL = "context_length_exceeded"
 
 #: Samples the answer with this index. The callback, if there is one, gets its tokens while they are sampled; then the
 #: last part of the answer is enough as the result.
@@ -88,6 +94,11 @@ class PendingRequest:
         self.task = asyncio.create_task(work, name=f"model call {self.number}")
         # A failure must not reach the event loop if no client waits for it.
         self.task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self.task.add_done_callback(lambda done: self.deltas.end())
+
+    def call_id(self, index: int) -> int:
+        """Return the number of an answer, from which the ids of its tool calls derive."""
+        return self.number + index
 
     def start(self, index: int = -1) -> Start:
         """Return the beginning of an answer; without ``index``, of the stream."""
@@ -133,40 +144,78 @@ class PendingRequest:
             self.task.cancel()
 
 
-async def sample_answers(
-    request: PendingRequest, template: ChatTemplate, prompt_ids: Sequence[int], tools: Sequence[Tool],
-    generate: Generate,
-) -> list[tuple[StreamView, Completion]]:  # fmt: skip
-    """Sample all answers of a request concurrently; its streams get their text meanwhile.
+class CallServer:
+    """What gateways and servers share; they differ in what they sample from, and in what they record.
 
-    A stop string ends the completion at the token that completes the string.
+    Attributes:
+        created: start of this server, seconds since 1970.
     """
 
-    async def sample(index: int) -> tuple[StreamView, Completion]:
-        call, read = request.call, 0
-        view = StreamView.of(template, prompt_ids, call.stop, tools, call.logprobs is not None)
+    def __init__(self, template: ChatTemplate, limits: GatewayLimits) -> None:
+        self.template, self.limits, self.created = template, limits, int(time.time())
 
-        def on_tokens(
-            token_ids: Sequence[int], logprobs: Sequence[float], likeliest: Sequence[Likeliest] = (), last: bool = False
-        ) -> bool:
-            nonlocal read
-            read += len(token_ids)
-            delta = view.delta(index, token_ids, logprobs, likeliest, last)
-            if delta.content or delta.thoughts or delta.logprobs:
-                request.deltas.add(delta)
-            return bool(view.stopped_by)
+    def rendered(self, messages: Sequence[Message], render: Callable[[list[Message]], RenderedT]) -> RenderedT:
+        """Return what ``render`` makes of a history, or raise `ApiError` (400): too long, or it cannot be rendered."""
+        ordered = in_call_order(messages)
+        if self.template.exceeds(ordered, self.limits.max_model_len):
+            raise self._context_full("the messages are longer")
+        try:
+            return render(ordered)
+        except InputError as error:
+            raise bad_request(str(error), "messages", "chat_template") from None
 
-        completion = await generate(index, on_tokens if call.stream or call.stop else None)
-        on_tokens(completion.token_ids[read:], completion.logprobs[read:], completion.likeliest[read:], last=True)
-        return view, completion.until(view.tokens) if view.stopped_by else completion
+    def budget(self, call: ModelCall, prompt_tokens: int, least: int = 1) -> int:
+        """Return the most tokens of an answer, or raise an `ApiError` (400): less than ``least`` is left."""
+        room = self.limits.max_model_len - prompt_tokens
+        if room < least:
+            raise self._context_full(f"the prompt has {prompt_tokens}")
+        return min(room, self.limits.max_response_tokens, call.max_tokens or room)
 
-    if request.call.count == 1:
-        return [await sample(0)]
-    return await together(sample(index) for index in range(request.call.count))
+    def _context_full(self, found: str) -> ApiError:
+        return bad_request(f"the context has {self.limits.max_model_len} tokens; {found}", "messages", CONTEXT_FULL)
+
+    async def sample(
+        self, pending: PendingRequest, prompt_ids: Sequence[int], tools: Sequence[Tool], generate: Generate
+    ) -> list[tuple[StreamView, Completion, ModelAnswer]]:
+        """Sample all answers of a request concurrently; its streams get their text meanwhile.
+
+        Raises:
+            ApiError: 504 without an answer in time, 400 for a request that the engine refuses, 503 for a failed engine.
+        """
+
+        async def answer(index: int) -> tuple[StreamView, Completion, ModelAnswer]:
+            view = StreamView.of(self.template, prompt_ids, pending.call.stop, tools, pending.call.logprobs is not None)
+            completion = await _sampled(pending, index, view, generate)
+            start, reason = pending.start(index), completion.finish_reason
+            return (
+                view,
+                completion,
+                written_answer(view, pending.call.dialect, pending.call_id(index), start, reason, index),
+            )
+
+        async with answering(self.limits.request_timeout_s):
+            if pending.call.count == 1:
+                return [await answer(0)]
+            return await together(answer(index) for index in range(pending.call.count))
 
 
-def context_full(max_model_len: int, found: str) -> ApiError:
-    return bad_request(f"the context has {max_model_len} tokens; {found}", "messages", "context_length_exceeded")
+async def _sampled(pending: PendingRequest, index: int, view: StreamView, generate: Generate) -> Completion:
+    """Sample an answer; a stop string ends it at the token that completes the string."""
+    call, read = pending.call, 0
+
+    def on_tokens(
+        token_ids: Sequence[int], logprobs: Sequence[float], likeliest: Sequence[Likeliest] = (), last: bool = False
+    ) -> bool:
+        nonlocal read
+        read += len(token_ids)
+        delta = view.delta(index, token_ids, logprobs, likeliest, last)
+        if delta.content or delta.thoughts or delta.logprobs:
+            pending.deltas.add(delta)
+        return bool(view.stopped_by)
+
+    completion = await generate(index, on_tokens if call.stream or call.stop else None)
+    on_tokens(completion.token_ids[read:], completion.logprobs[read:], completion.likeliest[read:], last=True)
+    return completion.until(view.tokens) if view.stopped_by else completion
 
 
 @asynccontextmanager

@@ -10,25 +10,22 @@ import asyncio
 import inspect
 import math
 import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from rl_agents.chat.history import in_call_order
 from rl_agents.chat.messages import Message
 from rl_agents.chat.template import ChatTemplate
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import Step
-from rl_agents.errors import InputError
-from rl_agents.gateway.answers import DeltaLog, PendingRequest, answering, context_full, sample_answers
+from rl_agents.gateway.answers import CONTEXT_FULL, CallServer, DeltaLog, PendingRequest
 from rl_agents.gateway.calls import GatewayLimits, ModelAnswer, ModelCall, RequestIdentity
 from rl_agents.gateway.conversation_tree import CallRequest, ConversationTree, completion_of, split_header
 from rl_agents.gateway.recording import exchange_of, rebuild
 from rl_agents.gateway.sessions import OpenSession, RecordedRequest, SessionTrace, step_of
-from rl_agents.gateway.stream_view import shown_message, written_answer
+from rl_agents.gateway.stream_view import shown_message
 from rl_agents.inference.base import Completion, Engine, Extras, OnTokens, Sampling, check_completion, least_room
 from rl_agents.store.reader import PoolReader, StoreQuery
 from rl_agents.store.records import Call, Exchange, Record, RewardNote, SessionStart
@@ -42,21 +39,20 @@ __all__ = ["Gateway", "GatewayLimits", "SessionTrace"]
 CLOSED_KEPT = 10_000
 
 
-class Gateway:
+class Gateway(CallServer):
     """See the module docstring.
 
     Attributes:
         on_call: gets every answered call, with the id of its session.
-        created: start of this gateway, seconds since 1970.
         ends: the answers to ends over HTTP, for retries, as long as their sessions are remembered.
     """
 
     def __init__(
         self, engine: Engine, template: ChatTemplate, limits: GatewayLimits, pool: PoolSink | None = None
     ) -> None:
-        self.template, self.limits, self.pool = template, limits, pool
+        super().__init__(template, limits)
+        self.pool = pool
         self.on_call: Callable[[str, Step], None] | None = None
-        self.created = int(time.time())
         self.sessions: dict[str, OpenSession] = {}
         self.ends: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._engine = engine
@@ -197,7 +193,7 @@ class Gateway:
 
     def count_tokens(self, session: str, call: ModelCall) -> int:
         """Return the length of a call's prompt."""
-        return len(self._request(self._session(session), call, "", ends=False).prompt_ids)
+        return len(self._request(self._session(session), call, "").prompt_ids)
 
     def _session(self, session: str) -> OpenSession:
         if session in self.sessions:
@@ -215,8 +211,14 @@ class Gateway:
         session.check_open()
         self._check_count(session, call)
         session.ignored |= call.ignored
-        request = self._request(session, call, session.instruction)
-        budget = self._budget(session, call, request)
+        try:
+            request = self._request(session, call, session.instruction)
+            budget = self.budget(call, len(request.prompt_ids), least_room(self.limits.max_response_tokens))
+        except ApiError as error:
+            if error.code == CONTEXT_FULL:
+                error.message += ": nothing is cut, the session has ended"
+                session.finish("context_length", error.message)
+            raise
         recorded = session.recorded.get(tuple(request.prompt_ids), [])
         again = [recorded.pop(0) for _ in range(min(call.count, len(recorded)))]
         calls = [session.tree.add(request, answer.id) for answer in again]
@@ -241,14 +243,9 @@ class Gateway:
             session.finish("max_calls", f"a session has at most {limits.max_calls} model calls")
             session.check_open()
 
-    def _request(self, session: OpenSession, call: ModelCall, instruction: str, ends: bool = True) -> CallRequest:
-        messages = in_call_order(self._history(session, call))
-        if self.template.exceeds(messages, self.limits.max_model_len):
-            raise self._full(session if ends else None, "the messages are longer")
-        try:
-            return session.tree.request(messages, call.tools, instruction)
-        except InputError as error:
-            raise bad_request(str(error), "messages", "chat_template") from None
+    def _request(self, session: OpenSession, call: ModelCall, instruction: str) -> CallRequest:
+        history = self._history(session, call)
+        return self.rendered(history, lambda messages: session.tree.request(messages, call.tools, instruction))
 
     def _history(self, session: OpenSession, call: ModelCall) -> list[Message]:
         """Return the messages of a request, after those of the response that it follows."""
@@ -261,22 +258,6 @@ class Gateway:
                 return [*(own or system), *body, *new]
         message = f"the response {call.previous!r} does not exist in this session"
         raise ApiError(404, message, "previous_response_not_found", "previous_response_id")
-
-    def _budget(self, session: OpenSession, call: ModelCall, request: CallRequest) -> int:
-        room = self.limits.max_model_len - len(request.prompt_ids)
-        if room < least_room(self.limits.max_response_tokens):
-            raise self._full(session, f"the prompt has {len(request.prompt_ids)}")
-        wanted = call.max_tokens if call.max_tokens is not None else room
-        if wanted < 1:
-            raise bad_request(f"max_tokens: must be 1 or more (got {wanted})", "max_tokens")
-        return min(room, self.limits.max_response_tokens, wanted)
-
-    def _full(self, session: OpenSession | None, found: str) -> ApiError:
-        found += "" if session is None else ": nothing is cut, the session has ended"
-        problem = context_full(self.limits.max_model_len, found)
-        if session is not None:
-            session.finish("context_length", problem.message)
-        return problem
 
     # --- from a request to its answers: sampled or repeated, recorded, then returned ------------------------------
 
@@ -292,19 +273,16 @@ class Gateway:
             return completion
 
         try:
-            async with answering(self.limits.request_timeout_s):
-                sampled = await sample_answers(pending, self.template, request.prompt_ids, request.tools, generate)
-            answers = []
-            for index, (call, (view, completion)) in enumerate(zip(pending.calls, sampled, strict=True)):
+            sampled = await self.sample(pending, request.prompt_ids, request.tools, generate)
+            for call, (_, completion, _) in zip(pending.calls, sampled, strict=True):
                 call.take(completion, self.template.decode(completion.token_ids))
-                start, reason = pending.start(index), completion.finish_reason
-                answers.append(written_answer(view, pending.call.dialect, call.id, start, reason, index))
+            answers = [answer for _, _, answer in sampled]
             await self._commit(session, pending, request, answers)
         except BaseException as error:
             problem = _problem(error)
             self._failed(session, pending, problem)
             raise problem from error
-        for call, answer, (view, _) in zip(pending.calls, answers, sampled, strict=True):
+        for call, (view, _, answer) in zip(pending.calls, sampled, strict=True):
             call.answer = answer
             session.tree.answered(call, view, shown_message(answer, view), request.place)
             if self.on_call is not None:
@@ -355,7 +333,6 @@ class Gateway:
             if self.pool is not None:
                 answer = {"problem": problem.message}
                 self.pool.add(Exchange(call.id, session.opening.session, "failed", answer=answer))
-        pending.deltas.end()
 
 
 def _problem(error: BaseException) -> ApiError:

@@ -36,29 +36,37 @@ class ModelService(Protocol):
         """Describe the one model (see `dialects.model_body`), or raise an `ApiError`."""
 
 
-def post(path: str, endpoint: Callable[[Request], Coroutine[Any, Any, Response]]) -> Route:
-    return Route(path, endpoint, methods=["POST"])
+def json_route(
+    path: str, answer: Callable[[Request], Coroutine[Any, Any, Any]], method: str = "GET", status: int = 200
+) -> Route:
+    """Return a route whose ``answer`` is written as JSON, unless it is a response itself."""
+
+    async def endpoint(request: Request) -> Response:
+        body = await answer(request)
+        return body if isinstance(body, Response) else JSONResponse(body, status)
+
+    return Route(path, endpoint, methods=[method])
 
 
 def model_routes(service: ModelService) -> list[Route]:
-    async def count(request: Request) -> Response:
-        return JSONResponse(dialects.messages.counted(service.count(request, await request.body())))
+    async def count(request: Request) -> dict[str, Any]:
+        return dialects.messages.counted(service.count(request, await request.body()))
 
-    async def models(request: Request) -> Response:
-        return JSONResponse(dialects.models_body(service.model(request)))
+    async def models(request: Request) -> dict[str, Any]:
+        return dialects.models_body(service.model(request))
 
-    async def model(request: Request) -> Response:
+    async def model(request: Request) -> dict[str, Any]:
         body, name = service.model(request), request.path_params["name"]
         if name != body["id"]:
             message = f"the model '{name}' does not exist: {nearest(name, [body['id']])}"
             raise ApiError(404, message, "model_not_found", "model")
-        return JSONResponse(body)
+        return body
 
     return [
-        *(post(path, partial(_answer, service, dialect)) for path, dialect in dialects.DIALECTS.items()),
-        post(dialects.messages.COUNT_PATH, count),
-        Route("/v1/models", models),
-        Route("/v1/models/{name:path}", model),
+        *(json_route(path, partial(_answer, service, at), "POST") for path, at in dialects.DIALECTS.items()),
+        json_route(dialects.messages.COUNT_PATH, count, "POST"),
+        json_route("/v1/models", models),
+        json_route("/v1/models/{name:path}", model),
     ]
 
 

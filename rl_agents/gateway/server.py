@@ -21,7 +21,6 @@ from typing import Any
 from pydantic import ConfigDict, Field
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount
 
 from rl_agents.gateway import dialects
@@ -29,7 +28,7 @@ from rl_agents.gateway.answer_params import effective
 from rl_agents.gateway.answers import PendingRequest
 from rl_agents.gateway.calls import ModelCall, RequestIdentity
 from rl_agents.gateway.gateway import Gateway
-from rl_agents.gateway.routes import model_routes, post
+from rl_agents.gateway.routes import json_route, model_routes
 from rl_agents.gateway.sessions import SessionTrace
 from rl_agents.gateway.stream_view import call_of
 from rl_agents.store.records import SessionStart
@@ -77,7 +76,7 @@ class EndBody(NamedBody):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Service(Keys):
+class GatewayApi(Keys):
     """The routes and the keys of a gateway.
 
     Attributes:
@@ -145,7 +144,7 @@ class Service(Keys):
 
     # --- sessions ------------------------------------------------------------------------------------------------
 
-    async def open(self, request: Request) -> Response:
+    async def open(self, request: Request) -> dict[str, Any]:
         if not self.is_admin(key_of(request.headers)):
             status = 401 if self.admin else 403
             raise ApiError(status, "opening a session needs the gateway's admin key", "admin_key_needed")
@@ -154,9 +153,9 @@ class Service(Keys):
         opening = SessionStart(session, body.group_id, body.member, body.seed, body.task_id, "", body.task)
         key = self.gateway.open(opening)
         await self.gateway.written()
-        return JSONResponse({"session": session, "key": key, "path": f"/s/{session}/v1"}, 201)
+        return {"session": session, "key": key, "path": f"/s/{session}/v1"}
 
-    async def reward(self, request: Request) -> Response:
+    async def reward(self, request: Request) -> dict[str, Any]:
         body = read_body(RewardBody, await body_of(request))
         session = self.named(request, body.session)
         call = call_of(body.call) if body.call is not None else 0
@@ -165,19 +164,19 @@ class Service(Keys):
         on_disk = self.gateway.reward(session, body.value, call=call, why=body.why)
         if on_disk is not None:
             await asyncio.wrap_future(on_disk)
-        return JSONResponse({"session": session, "value": body.value})
+        return {"session": session, "value": body.value}
 
-    async def end(self, request: Request) -> Response:
+    async def end(self, request: Request) -> dict[str, Any]:
         body = read_body(EndBody, await body_of(request))
         session = self.named(request, body.session)
         if self.on_end is None:
             self.gateway.finish(session, body.reason)
-            return JSONResponse({"session": session})
+            return {"session": session}
         if session not in self.gateway.ends:  # else it is a retry
             opening = self.gateway.opening(session)
             work = self._ended(self.on_end, opening, body.reason)
             self.gateway.ends[session] = asyncio.create_task(work, name=f"end of {session}")
-        return JSONResponse(await asyncio.shield(self.gateway.ends[session]))
+        return await asyncio.shield(self.gateway.ends[session])
 
     async def _ended(self, on_end: OnEnd, opening: SessionStart, reason: str) -> dict[str, Any]:
         trace = await self.gateway.close(opening.session, reason)
@@ -188,15 +187,16 @@ class Service(Keys):
 
 def make_app(gateway: Gateway, admin: str, on_end: OnEnd | None, local: bool) -> Any:
     """Return the ASGI application; ``admin`` is the SHA-256 of the admin key."""
-    service = Service(gateway=gateway, admin=admin, on_end=on_end, local=local)
-
-    calls = model_routes(service)
+    api = GatewayApi(gateway=gateway, admin=admin, on_end=on_end, local=local)
+    calls = model_routes(api)
     sessions = [
-        post("/rl/sessions", service.open), post("/rl/reward", service.reward), post("/rl/end", service.end)
-    ]  # fmt: skip
+        json_route("/rl/sessions", api.open, "POST", 201),
+        json_route("/rl/reward", api.reward, "POST"),
+        json_route("/rl/end", api.end, "POST"),
+    ]
     routes = [*calls, *sessions, Mount("/s/{session}", routes=calls)]
     app = Starlette(routes=routes, exception_handlers=handlers(logger, "gateway's log", dialects.written))
-    return Guard(app, service, MAX_BODY_BYTES, local=local, write=dialects.written)
+    return Guard(app, api, MAX_BODY_BYTES, local=local, write=dialects.written)
 
 
 async def body_of(request: Request) -> dict[str, Any]:

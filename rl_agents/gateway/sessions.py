@@ -27,6 +27,9 @@ class RecordedRequest(PendingRequest):
     calls: list[RecordedCall]
     budget: int = 0
 
+    def call_id(self, index: int) -> int:
+        return self.calls[index].id
+
     @property
     def failed(self) -> bool:
         """Whether the request failed; its retry is sampled again."""

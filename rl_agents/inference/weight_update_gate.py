@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 
 from rl_agents.inference.base import EngineError
+
+logger = logging.getLogger(__name__)
 
 
 class OverlapClock:
@@ -59,21 +62,27 @@ def overdue(version: int, patience_s: float, calls: Collection[Running]) -> Engi
 class Gate:
     """Admits `Running` calls or one sync at a time, within one event loop, first come, first served."""
 
-    def __init__(self, room: int, patience_s: float, keep: bool = False) -> None:
+    def __init__(self, room: int, patience_s: float, keep: bool = False, patient: bool = True) -> None:
         """
         Args:
             room: maximum concurrent calls.
             patience_s: seconds that a sync waits for running calls.
             keep: syncs neither wait for calls nor hold them back.
+            patient: after ``patience_s`` a sync fails; False: it loads the weights under the running calls.
         """
         #: Time in which calls are held back for new weights, which clients do not count toward their timeout.
         self.held = OverlapClock()
-        self._room, self._patience_s, self._keep = room, patience_s, keep
+        self._room, self._patience_s, self._keep, self._patient = room, patience_s, keep, patient
         self._running: set[Running] = set()
         self._waiting: dict[asyncio.Future[None], Running] = {}
         self._syncs = 0
         self._idle = asyncio.Event()
         self._loading = asyncio.Lock()
+
+    @property
+    def running(self) -> int:
+        """Number of running calls."""
+        return len(self._running)
 
     @contextlib.asynccontextmanager
     async def call(self, call: Running) -> AsyncIterator[None]:
@@ -137,4 +146,7 @@ class Gate:
             try:
                 await asyncio.wait_for(self._idle.wait(), max(0.0, deadline - time.monotonic()))
             except TimeoutError:
-                raise overdue(version, self._patience_s, self._running) from None
+                if self._patient:
+                    raise overdue(version, self._patience_s, self._running) from None
+                logger.warning("new weights under %d running calls, after %g s", self.running, self._patience_s)
+                return

@@ -6,9 +6,9 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ray.exceptions import RayActorError, RayTaskError
@@ -18,13 +18,14 @@ from ray.serve.handle import DeploymentHandle
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion, EngineError, EngineSettings, Likeliest, Sampling
 from rl_agents.inference.model_shape import check_model_dir, read_config
+from rl_agents.inference.weight_update_gate import Gate, Running
 from rl_agents.serving.metrics import EngineMeter
+from rl_agents.serving.options import ServingOptions
+from rl_agents.serving.source import Checkpoint, find_checkpoint, present
 from rl_agents.web.errors import ApiError
 
 if TYPE_CHECKING:
     import torch
-
-    from rl_agents.serving.source import Checkpoint
 
 logger = logging.getLogger("ray.serve")
 
@@ -53,62 +54,20 @@ class Target:
         return cls(time.time_ns(), checkpoint)
 
 
-class UpdateLock:
-    """Answers run concurrently; new weights wait until none is running, and block new ones meanwhile."""
+class PolicyReplica:
+    """The deployment's class."""
 
-    def __init__(self, notify: Callable[[int], None]) -> None:
-        """``notify`` gets the number of running answers whenever it changes."""
-        self._running, self._notify = 0, notify
-        self._open, self._empty = asyncio.Event(), asyncio.Event()
-        self._open.set()
-        self._empty.set()
-
-    @asynccontextmanager
-    async def answer(self) -> AsyncIterator[None]:
-        while not self._open.is_set():
-            await self._open.wait()
-        self._count(1)
-        try:
-            yield
-        finally:
-            self._count(-1)
-
-    def _count(self, change: int) -> None:
-        self._running += change
-        self._notify(self._running)
-        if self._running:
-            self._empty.clear()
-        else:
-            self._empty.set()
-
-    @asynccontextmanager
-    async def update(self, patience_s: float) -> AsyncIterator[None]:
-        """Enter to replace the weights: alone, or after ``patience_s`` seconds together with running answers."""
-        self._open.clear()
-        try:
-            try:
-                await asyncio.wait_for(self._empty.wait(), patience_s)
-            except TimeoutError:
-                logger.warning("new weights under %d running answers, after %g s", self._running, patience_s)
-            yield
-        finally:
-            self._open.set()
-
-
-class Policy:
-    """The deployment's class; `rl_agents.serving.app.build` wraps it."""
-
-    def __init__(self, settings: EngineSettings, checkpoint: Checkpoint, drain_s: float) -> None:
-        """Build the engine; new weights wait ``drain_s`` seconds for running answers."""
+    def __init__(self, settings: EngineSettings, options: ServingOptions, checkpoint: Checkpoint) -> None:
+        """Build the engine; if the run has deleted ``checkpoint``, or with ``follow``, of the newest one."""
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)  # before torch is imported
         from rl_agents.inference.engines import build_engine
 
-        self._engine = build_engine(settings)
-        self._drain_s = drain_s
+        checkpoint = find_checkpoint(options.checkpoint) if options.follow else present(checkpoint, options.checkpoint)
+        self._engine = build_engine(replace(settings, model_dir=str(checkpoint.hf_dir)))
         self._target = Target(0, checkpoint)
         self._meter = EngineMeter()
         self._meter.serves(checkpoint.label)
-        self._update_lock = UpdateLock(self._meter.running)
+        self._gate = Gate(settings.max_batch, options.drain_s, patient=False)
         self._loading = asyncio.Lock()
         self._failed: tuple[int, float] = (0, 0.0)
         self._broken = ""
@@ -119,18 +78,15 @@ class Policy:
         Raises:
             EngineError: the engine rejects the request, or has failed.
         """
-        await self._keep_up(target)
-        async with self._update_lock.answer():
-            label = self._target.checkpoint.label
+        async with self._running(prompt_ids, sampling, target) as label:
             return label, _ended(await self._engine.generate(prompt_ids, sampling))
 
     async def stream(
         self, prompt_ids: Sequence[int], sampling: Sampling, target: Target
     ) -> AsyncGenerator[Sampled, None]:
         """Sample an answer and yield its tokens as they are sampled; closing it stops the engine. See `generate`."""
-        await self._keep_up(target)
-        async with self._update_lock.answer():
-            label, sent, news = self._target.checkpoint.label, 0, asyncio.Event()
+        async with self._running(prompt_ids, sampling, target) as label:
+            sent, news = 0, asyncio.Event()
             known = Completion([], [], 0, "", likeliest=[])
 
             def on_tokens(ids: list[int], logprobs: list[float], likeliest: Sequence[Likeliest] = ()) -> None:
@@ -150,6 +106,17 @@ class Policy:
             finally:
                 work.cancel()
 
+    @asynccontextmanager
+    async def _running(self, prompt_ids: Sequence[int], sampling: Sampling, target: Target) -> AsyncIterator[str]:
+        """Sample inside, with the weights that a request asks for; yield the label of their checkpoint."""
+        await self._keep_up(target)
+        try:
+            async with self._gate.call(Running(len(prompt_ids), sampling.max_tokens)):
+                self._meter.running(self._gate.running)
+                yield self._target.checkpoint.label
+        finally:
+            self._meter.running(self._gate.running)
+
     async def load(self, target: Target) -> None:
         """Serve ``target``, unless this replica already serves it or a later one.
 
@@ -161,7 +128,7 @@ class Policy:
             if target.number <= self._target.number:
                 return
             weights = await asyncio.to_thread(read_weights, target.checkpoint)
-            async with self._update_lock.update(self._drain_s):
+            async with self._gate.sync(target.number):
                 self._broken = f"new weights ({target.checkpoint.label}) were loaded in part"
                 await self._engine.sync(weights, target.number)
                 self._broken, self._target = "", target
@@ -195,7 +162,7 @@ class Policy:
 
 
 class RemotePolicy:
-    """The replicas behind a Serve handle, with the methods of `Policy`.
+    """The replicas behind a Serve handle, with the methods of `PolicyReplica`.
 
     All methods raise `ApiError` (429) for a full queue, and `EngineError` for a failed replica.
     """

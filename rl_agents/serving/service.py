@@ -1,4 +1,4 @@
-"""The gateway without HTTP: model calls, sessions, and loading of checkpoints."""
+"""The server without Ray: its routes, model calls, sessions, and loading of checkpoints."""
 
 from __future__ import annotations
 
@@ -10,28 +10,36 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pydantic import Field
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
 
-from rl_agents.chat.history import in_call_order
 from rl_agents.chat.template import ChatOptions, load_tokenizer, make_context
 from rl_agents.config import Settings
 from rl_agents.envs.base import env_spec
 from rl_agents.errors import InputError
-from rl_agents.gateway.answers import PendingRequest, answering, context_full, sample_answers
-from rl_agents.gateway.calls import ModelAnswer, ModelCall
-from rl_agents.gateway.dialects import chat_completions, model_body
-from rl_agents.gateway.stream_view import opened_thought, written_answer
+from rl_agents.gateway.answers import CallServer, PendingRequest, answering
+from rl_agents.gateway.calls import GatewayLimits, ModelAnswer, ModelCall
+from rl_agents.gateway.dialects import chat_completions, messages, model_body, written
+from rl_agents.gateway.routes import json_route, model_routes
+from rl_agents.gateway.stream_view import opened_thought
 from rl_agents.inference.base import Completion, EngineError, OnTokens, Sampling
 from rl_agents.serving.metrics import Meter
 from rl_agents.serving.options import ServingOptions
-from rl_agents.serving.policy import Policy, RemotePolicy, Sampled, Target
+from rl_agents.serving.policy import PolicyReplica, RemotePolicy, Sampled, Target
 from rl_agents.serving.request_params import RequestParams, check_engine, read_params
-from rl_agents.serving.sessions import AgentSession, SessionRequest, Sessions
+from rl_agents.serving.sessions import AgentSession, SessionRequest, Sessions, StepRequest
 from rl_agents.serving.source import Checkpoint, check_replaces, find_checkpoint, traits
-from rl_agents.web.bodies import Body
-from rl_agents.web.errors import ApiError, bad_request, public
+from rl_agents.web.bodies import Body, BodyT, json_object, read_body
+from rl_agents.web.errors import ApiError, bad_request, handlers, public
+from rl_agents.web.security import Guard, Keys
 
 logger = logging.getLogger("ray.serve")
 
@@ -39,6 +47,15 @@ logger = logging.getLogger("ray.serve")
 READY_S, SWEEP_S = 5.0, 10.0
 #: Longest pause before the next attempt to load a checkpoint, in seconds.
 RETRY_S = 60.0
+STATIC = Path(__file__).parent / "static"
+#: The page loads nothing from other servers and cannot be framed.
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+FILES = {"index.html": "text/html", "app.js": "text/javascript", "style.css": "text/css"}
 
 
 class CheckpointRequest(Body):
@@ -47,25 +64,50 @@ class CheckpointRequest(Body):
     checkpoint: str | None = Field(None, max_length=4096)
 
 
-class Service:
+class Service(CallServer):
     """Serves one policy. Everything here runs on one event loop."""
 
     def __init__(
-        self, options: ServingOptions, settings: Settings, checkpoint: Checkpoint, client: Policy | RemotePolicy,
-        kind: str,
+        self, options: ServingOptions, settings: Settings, checkpoint: Checkpoint,
+        policy: PolicyReplica | RemotePolicy, kind: str,
     ) -> None:  # fmt: skip
         """Load the tokenizer; ``kind``: of the engines. Raises `InputError`: no usable one."""
-        self._options, self._settings, self._client, self._kind = options, settings, client, kind
-        self.meter = Meter()
         context = make_context(settings.context, load_tokenizer(checkpoint.hf_dir), ChatOptions.from_settings(settings))
-        self._template = context.template
         run_name = checkpoint.label if checkpoint.config_file is None else f"{settings.env}-{settings.algo}"
-        self.name, self._started = options.model_name or run_name, int(time.time())
-        self.sessions = Sessions(options, settings, context)
+        limits = GatewayLimits(
+            max_model_len=settings.max_model_len,
+            max_response_tokens=options.max_output_tokens or settings.max_model_len,
+            model_name=options.model_name or run_name,
+            request_timeout_s=options.request_timeout_s,
+        )
+        super().__init__(context.template, limits)
+        self._options, self._settings, self._policy, self._kind = options, settings, policy, kind
+        self.meter, self.sessions = Meter(), Sessions(options, settings, context)
         self._target, self._traits = Target(0, checkpoint), traits(checkpoint)
         #: A message for the model: a first observation of the environment, once there is one.
         self._example = "hello"
         self._rolling = asyncio.Lock()
+
+    def app(self, keys: Keys) -> Starlette:
+        session = "/agent/sessions/{session}"
+        routes = [
+            *model_routes(self),
+            json_route("/agent/about", self.about),
+            json_route("/agent/sessions", self.open, "POST", 201),
+            json_route(session, self.observe),
+            json_route(session, self.close, "DELETE"),
+            json_route(f"{session}/step", self.step, "POST"),
+            json_route("/healthz", self.health),
+            json_route("/readyz", self.ready),
+            json_route("/admin/checkpoint", self.roll, "POST"),
+            json_route("/", self.page),
+            json_route("/static/{name}", self.page),
+        ]
+        guard = Middleware(Guard, keys=keys, max_body_bytes=self._options.max_body_kb * 1024, write=written)
+        errors = handlers(logger, "server's log", written)
+        return Starlette(
+            routes=routes, middleware=[guard], exception_handlers=errors, lifespan=lambda _: self.running()
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -82,15 +124,24 @@ class Service:
 
     # --- model calls ---------------------------------------------------------------------------------------------
 
-    def begin(self, call: ModelCall, params: RequestParams) -> PendingRequest:
+    def begin(self, request: Request, dialect: ModuleType, body: bytes) -> tuple[ModelCall, PendingRequest]:
+        """See `rl_agents.gateway.routes.ModelService`; every name of a model is answered."""
+        with self.meter.request(dialect.PATH.removeprefix("/v1/").replace("/", "_")) as counting:
+            call, params = read_params(dialect.read(json_object(body)))
+            call.ignored["model"] += call.model != self.limits.model_name
+            pending = self.answer(call, params)
+            counting.append(pending)
+        return call, pending
+
+    def answer(self, call: ModelCall, params: RequestParams) -> PendingRequest:
         """Begin to answer a request, or raise `ApiError` (400): its prompt cannot be rendered or leaves no room."""
         check_engine(params, self._kind)
         prompt, tag = self._prompt_ids(call), ""
         if params.structure is not None:
-            texts = (str(self._template.tokenizer.chat_template), *(message["content"] for message in call.messages))
+            texts = (str(self.template.tokenizer.chat_template), *(message["content"] for message in call.messages))
             thinks = any("<think>" in text for text in texts)
-            tag = params.structure.tag(opened_thought(self._template, prompt), thinks)
-        budget, stops = self._budget(call, len(prompt)), self._template.stop_token_ids
+            tag = params.structure.tag(opened_thought(self.template, prompt), thinks)
+        budget, stops = self.budget(call, len(prompt)), self.template.stop_token_ids
         samplings = [params.sampling(budget, stops, index, tag) for index in range(call.count)]
         pending = PendingRequest(call=call, number=secrets.randbits(62), prompt_tokens=len(prompt), continues=False)
         pending.begin(self._answer(pending, prompt, samplings))
@@ -107,16 +158,7 @@ class Service:
                         break
             return part
 
-        try:
-            async with answering(self._options.request_timeout_s):
-                sampled = await sample_answers(pending, self._template, prompt_ids, pending.call.tools, generate)
-        finally:
-            pending.deltas.end()
-        call, number = pending.call, pending.number
-        return [
-            written_answer(view, call.dialect, number + index, pending.start(index), part.finish_reason, index)
-            for index, (view, part) in enumerate(sampled)
-        ]
+        return [answer for _, _, answer in await self.sample(pending, prompt_ids, pending.call.tools, generate)]
 
     async def _sampled(
         self, prompt_ids: Sequence[int], sampling: Sampling, streams: bool
@@ -125,41 +167,32 @@ class Service:
         self.meter.called(1)
         try:
             if not streams:
-                yield await self._client.generate(prompt_ids, sampling, self._target)
+                yield await self._policy.generate(prompt_ids, sampling, self._target)
                 return
-            async with aclosing(self._client.stream(prompt_ids, sampling, self._target)) as stream:
+            async with aclosing(self._policy.stream(prompt_ids, sampling, self._target)) as stream:
                 async for part in stream:
                     yield part
         finally:
             self.meter.called(-1)
 
-    def count_tokens(self, call: ModelCall) -> int:
-        """Return the length of a request's prompt; raises as `begin` does."""
-        return len(self._prompt_ids(call))
+    def count(self, request: Request, body: bytes) -> int:
+        with self.meter.request("count_tokens"):
+            return len(self._prompt_ids(read_params(messages.read_count(json_object(body)))[0]))
 
     def _prompt_ids(self, call: ModelCall) -> list[int]:
-        if self._template.exceeds(call.messages, self._settings.max_model_len):
-            raise context_full(self._settings.max_model_len, "the messages are longer")
-        try:
-            messages, tools = in_call_order(call.messages), [tool.to_openai() for tool in call.tools]
-            return self._template.chat_ids(messages, tools, repair=True)
-        except InputError as error:
-            raise bad_request(str(error), "tools" if call.tools else "messages", "chat_template") from None
+        tools = [tool.to_openai() for tool in call.tools]
+        return self.rendered(call.messages, lambda history: self.template.chat_ids(history, tools, repair=True))
 
-    def _budget(self, call: ModelCall, prompt_tokens: int) -> int:
-        room = self._settings.max_model_len - prompt_tokens
-        if room < 1:
-            raise context_full(self._settings.max_model_len, f"the messages take {prompt_tokens}")
-        return min(room, self._options.max_output_tokens or room, call.max_tokens or room)
-
-    def model(self) -> dict[str, Any]:
-        """Describe the model in the format of OpenAI's and Anthropic's clients."""
-        more = {"root": self._target.checkpoint.label, "max_model_len": self._settings.max_model_len}
-        return {**model_body(self.name, self._started), **more}
+    def model(self, request: Request | None = None) -> dict[str, Any]:
+        more = {"root": self._target.checkpoint.label, "max_model_len": self.limits.max_model_len}
+        return {**model_body(self.limits.model_name, self.created), **more}
 
     # --- sessions ------------------------------------------------------------------------------------------------
 
-    async def open_session(self, request: SessionRequest) -> AgentSession:
+    async def open(self, request: Request) -> dict[str, Any]:
+        return (await self._opened(await _read(SessionRequest, request))).view()
+
+    async def _opened(self, request: SessionRequest) -> AgentSession:
         """Open a session; see `Sessions.create`."""
         session: AgentSession | None = None
 
@@ -176,9 +209,20 @@ class Service:
         session = await self.sessions.create(request, generate, self._target.checkpoint.label)
         return session
 
-    def about(self) -> dict[str, Any]:
+    async def observe(self, request: Request) -> dict[str, Any]:
+        return self.sessions.get(request.path_params["session"]).view()
+
+    async def step(self, request: Request) -> dict[str, Any]:
+        action = (await _read(StepRequest, request)).action
+        return await self.sessions.step(request.path_params["session"], action)
+
+    async def close(self, request: Request) -> Response:
+        self.sessions.close(request.path_params["session"])
+        return Response(status_code=204)
+
+    async def about(self, request: Request) -> dict[str, Any]:
         return {
-            "model": self.name,
+            "model": self.limits.model_name,
             "checkpoint": self._target.checkpoint.label,
             "env": self._settings.env,
             "context": self._settings.context,
@@ -187,36 +231,45 @@ class Service:
             "example": self._example,
         }
 
+    async def page(self, request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        if name not in FILES:
+            raise HTTPException(404, "no such file")
+        return FileResponse(STATIC / name, media_type=FILES[name], headers=PAGE_HEADERS)
+
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
-    async def roll(self, request: CheckpointRequest) -> dict[str, Any]:
-        """Serve another checkpoint of the same model; requests wait meanwhile, and none fails.
+    async def health(self, request: Request) -> dict[str, Any]:
+        return {"status": "ok"}
 
-        Raises:
-            ApiError: 400 if there is none, or it does not fit; 503 if replicas do not answer.
-        """
-        started = time.monotonic()
-        try:
-            await self._roll(await asyncio.to_thread(find_checkpoint, request.checkpoint or self._options.checkpoint))
-        except InputError as error:
-            raise bad_request(public(error), "checkpoint") from None
-        label, folder = self._target.checkpoint.label, str(self._target.checkpoint.hf_dir)
-        return {"checkpoint": label, "path": folder, "seconds": round(time.monotonic() - started, 3)}
-
-    async def ready(self) -> dict[str, Any]:
+    async def ready(self, request: Request) -> dict[str, Any]:
         """Return the served checkpoint, or raise an `ApiError` (503): no replica answers within `READY_S`."""
         try:
-            target = await asyncio.wait_for(self._client.served(), READY_S)
+            target = await asyncio.wait_for(self._policy.served(), READY_S)
         except (TimeoutError, EngineError) as error:
             reason = str(error) or f"no replica has answered within {READY_S:g} s"
             raise ApiError(503, f"no engine is ready: {reason}", "not_ready") from None
         return {"status": "ready", "checkpoint": target.checkpoint.label}
 
+    async def roll(self, request: Request) -> dict[str, Any]:
+        """Serve another checkpoint of the same model; requests wait meanwhile, and none fails.
+
+        Raises:
+            ApiError: 400 if there is none, or it does not fit; 503 if replicas do not answer.
+        """
+        wanted, started = (await _read(CheckpointRequest, request)).checkpoint, time.monotonic()
+        try:
+            await self._roll(await asyncio.to_thread(find_checkpoint, wanted or self._options.checkpoint))
+        except InputError as error:
+            raise bad_request(public(error), "checkpoint") from None
+        label, folder = self._target.checkpoint.label, str(self._target.checkpoint.hf_dir)
+        return {"checkpoint": label, "path": folder, "seconds": round(time.monotonic() - started, 3)}
+
     async def _roll(self, checkpoint: Checkpoint) -> None:
         async with self._rolling:
             await asyncio.to_thread(check_replaces, checkpoint, self._traits)
             target = Target.now(checkpoint)
-            await self._client.load(target)
+            await self._policy.load(target)
             self._target = target
 
     async def _warm(self) -> None:
@@ -224,18 +277,19 @@ class Service:
         with contextlib.suppress(ApiError, InputError, TimeoutError):
             async with asyncio.timeout(READY_S):
                 if not env_spec(self._settings.env).agent:  # or an agent would start
-                    session = await self.open_session(SessionRequest.model_validate({}))
+                    session = await self._opened(SessionRequest.model_validate({}))
                     self._example = session.episode.answer.observation
                     self.sessions.close(session.id)
-        body = {"model": self.name, "messages": [{"role": "user", "content": self._example}], "max_tokens": 1}
+        hello = [{"role": "user", "content": self._example}]
+        body = {"model": self.limits.model_name, "messages": hello, "max_tokens": 1}
         with contextlib.suppress(ApiError):
-            await self.begin(*read_params(chat_completions.read(body))).answers()
+            await self.answer(*read_params(chat_completions.read(body))).answers()
 
     async def _adopt(self) -> None:
         """Continue with the replicas' target after a restart of the gateway."""
         while True:
             with contextlib.suppress(EngineError):
-                target = await self._client.served()
+                target = await self._policy.served()
                 self._target = max(self._target, target, key=lambda target: target.number)
                 return
             await asyncio.sleep(1.0)  # the replicas are still starting
@@ -262,3 +316,9 @@ class Service:
             await asyncio.sleep(min(SWEEP_S, self._options.session_idle_s))
             self.sessions.sweep()
             self.meter.set("sessions_open", self.sessions.count)
+
+
+async def _read(kind: type[BodyT], request: Request) -> BodyT:
+    """Read the body of a session or admin request; an empty one is ``{}``."""
+    body = await request.body()
+    return read_body(kind, json_object(body) if body.strip() else {})

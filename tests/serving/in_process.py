@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 
-from rl_agents.serving.app import Api, engine_settings
+from rl_agents.serving.app import engine_settings
 from rl_agents.serving.options import ServingOptions
-from rl_agents.serving.policy import Policy
+from rl_agents.serving.policy import PolicyReplica
 from rl_agents.serving.service import Service
 from rl_agents.serving.source import find_checkpoint, served_settings
 from rl_agents.web.security import Keys
@@ -19,7 +19,7 @@ class Server:
     """A checkpoint, served; `request` is what a client's call is."""
 
     def __init__(self, checkpoint: Path, keys: Keys | None = None, **data: Any) -> None:
-        self.options, run_keys = ServingOptions.read({"checkpoint": str(checkpoint), **data})
+        self.options, run_keys = ServingOptions.read({"checkpoint": str(checkpoint), "drain_s": 0.2, **data})
         self.checkpoint = find_checkpoint(checkpoint)
         self.kind = self.options.engine if self.options.engine != "auto" else "torch"
         self.settings = served_settings(self.checkpoint, {**run_keys, "engine": self.kind})
@@ -28,10 +28,10 @@ class Server:
 
     async def _build(self, keys: Keys) -> None:
         engine = engine_settings(self.options, self.settings, self.checkpoint)
-        self.policy = Policy(engine, self.checkpoint, 0.2)
+        self.policy = PolicyReplica(engine, self.options, self.checkpoint)
         self.service = Service(self.options, self.settings, self.checkpoint, self.policy, self.kind)
-        api = Api(self.service).app(keys, self.options.max_body_kb * 1024)
-        self.client = httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://localhost")
+        transport = httpx.ASGITransport(self.service.app(keys))
+        self.client = httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine on the server's loop."""

@@ -105,7 +105,7 @@ def test_a_client_that_leaves_ends_the_sampling_and_is_counted(server: Server) -
     server.service.meter = noted = Noted()
 
     async def leave() -> None:
-        pending = server.service.begin(*read_params(chat_completions.read({"model": "m", "messages": HELLO})))
+        pending = server.service.answer(*read_params(chat_completions.read({"model": "m", "messages": HELLO})))
         with noted.request("chat_completions") as counting:
             counting.append(pending)
         waiting = asyncio.create_task(pending.answers())

@@ -92,11 +92,11 @@ def test_chat_is_served_without_the_environments_module(folder: Path, kind: str,
     assert f"[rl_agents] no agent sessions, only the model: {missing}" in capsys.readouterr().err
     assert server.settings.max_model_len == 64 and server.chat().status_code == 200
 
-    async def about() -> dict[str, Any]:
+    async def example() -> str:
         async with server.service.running():
-            return server.service.about()
+            return str((await server.client.get("/agent/about")).json()["example"])
 
-    assert server.run(about())["example"] == "hello"
+    assert server.run(example()) == "hello"
     status, _, message = problem(server.request("POST", "/agent/sessions", {}))
     assert status == 503 and "there is no module market" in message
     server.close()

@@ -10,7 +10,9 @@ from scripted_model import MAX_TOKENS, write_babbler, write_model
 from rl_agents.chat.template import ChatTemplate, load_tokenizer
 from rl_agents.errors import InputError
 from rl_agents.inference.base import EngineError, EngineSettings, Sampling
-from rl_agents.serving.policy import Policy, Target, UpdateLock
+from rl_agents.inference.weight_update_gate import Gate, Running
+from rl_agents.serving.options import ServingOptions
+from rl_agents.serving.policy import PolicyReplica, Target
 from rl_agents.serving.source import check_replaces, find_checkpoint, present, traits
 
 
@@ -18,9 +20,9 @@ class Rig:
     """One policy and its text."""
 
     def __init__(self, folder: Path) -> None:
-        self.policy = Policy(
-            EngineSettings(str(folder), max_model_len=MAX_TOKENS, max_batch=4), find_checkpoint(folder), drain_s=60.0
-        )
+        options, checkpoint = ServingOptions(checkpoint=str(folder), drain_s=60.0), find_checkpoint(folder)
+        engine = EngineSettings(str(folder), max_model_len=MAX_TOKENS, max_batch=4)
+        self.policy = PolicyReplica(engine, options, checkpoint)
         self.template = ChatTemplate(load_tokenizer(folder))
         self.prompt = list(self.template.opening("hello"))
         self.first = Target(0, find_checkpoint(folder))
@@ -142,11 +144,11 @@ def test_the_newest_complete_checkpoint_of_a_run_is_found(models: dict[str, Path
     assert present(older, str(run_folder)) == found
 
 
-async def test_the_lock_lets_impatient_weights_in() -> None:
-    lock, events, said = UpdateLock(lambda inside: None), [], asyncio.Event()
+async def test_the_gate_lets_impatient_weights_in() -> None:
+    gate, events, said = Gate(4, 0.05, patient=False), [], asyncio.Event()
 
     async def answer(name: str) -> None:
-        async with lock.answer():
+        async with gate.call(Running(1, 1)):
             events.append(f"{name} begins")
             if name == "slow":
                 await said.wait()
@@ -154,7 +156,7 @@ async def test_the_lock_lets_impatient_weights_in() -> None:
 
     slow = asyncio.create_task(answer("slow"))
     await asyncio.sleep(0)
-    async with lock.update(0.05):
+    async with gate.sync(1):
         waiting = asyncio.create_task(answer("waiting"))
         await asyncio.sleep(0.01)
         events.append("weights")
