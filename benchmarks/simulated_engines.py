@@ -78,7 +78,7 @@ class EngineHost:
             self.engines = [engine_actor.EngineActor(EngineSettings("")) for _ in range(count)]
 
     async def call(self, engine: int, method: str, *args: Any) -> Any:
-        self.exchanges += method == "exchange"
+        self.exchanges += method == "serve_batch"
         return await getattr(self.engines[engine], method)(*args)
 
     async def counts(self) -> tuple[int, int]:

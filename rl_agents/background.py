@@ -95,7 +95,7 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-class Remembered(Generic[T]):
+class SharedAnswers(Generic[T]):
     """A cache of answers that are requested once, even by concurrent callers; failures are not kept.
 
     Args:

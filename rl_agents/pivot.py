@@ -33,7 +33,7 @@ UNIFORM = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Outcomes:
+class TurnOutcomes:
     """Results of the rollouts of one turn.
 
     Attributes:
@@ -58,8 +58,8 @@ def profile_turns(
     rollouts: int,
     chunk: int,
     seed: int,
-    on_progress: Callable[[Sequence[Outcomes]], None],
-) -> list[Outcomes]:
+    on_progress: Callable[[Sequence[TurnOutcomes]], None],
+) -> list[TurnOutcomes]:
     """Run ``rollouts`` episodes of every turn, and skip those that an interrupted call has finished.
 
     Every finished chunk becomes a part file. Seeds depend only on (seed, turn, member).
@@ -75,7 +75,7 @@ def profile_turns(
     """
     parts = folder / PARTS
     parts.mkdir(parents=True, exist_ok=True)
-    done: list[Outcomes] = []
+    done: list[TurnOutcomes] = []
     for number, start in enumerate(range(0, len(turns), chunk)):
         group, path = turns[start : start + chunk], parts / f"{number:06d}.json"
         found = _read_part(path)
@@ -112,7 +112,7 @@ def claim_folder(folder: Path, key: Mapping[str, Any]) -> None:
     replace_text(path, json.dumps(wanted, indent=1))
 
 
-def write_profile(folder: Path, turns: Sequence[Turn], outcomes: Sequence[Outcomes]) -> Path:
+def write_profile(folder: Path, turns: Sequence[Turn], outcomes: Sequence[TurnOutcomes]) -> Path:
     """Write the turns that have scores with their profiles."""
     pairs = [(turn, found) for turn, found in zip(turns, outcomes, strict=True) if found.scores]
     profile = turn_profile([found.scores for _, found in pairs])
@@ -129,7 +129,7 @@ def write_profile(folder: Path, turns: Sequence[Turn], outcomes: Sequence[Outcom
     return path
 
 
-def profile_summary(outcomes: Sequence[Outcomes]) -> dict[str, float]:
+def profile_summary(outcomes: Sequence[TurnOutcomes]) -> dict[str, float]:
     """Return the statistics of a profile.
 
     ``uninformative_share`` is the share of turns with σ̂² = 0 (the paper: 71 %), which is the sum of ``solved_share``
@@ -157,7 +157,7 @@ def profile_summary(outcomes: Sequence[Outcomes]) -> dict[str, float]:
     }
 
 
-def _play_chunk(player: AgentAlgorithm, turns: Sequence[Turn], rollouts: int, seed: int) -> list[Outcomes]:
+def _play_chunk(player: AgentAlgorithm, turns: Sequence[Turn], rollouts: int, seed: int) -> list[TurnOutcomes]:
     specs = [
         EpisodeSpec(turn.turn_id, group, member, stream_seed(seed, int(turn.turn_id, 16), member))
         for group, turn in enumerate(turns)
@@ -168,9 +168,9 @@ def _play_chunk(player: AgentAlgorithm, turns: Sequence[Turn], rollouts: int, se
     return [_outcomes(turn, group) for turn, group in zip(turns, groups, strict=True)]
 
 
-def _outcomes(turn: Turn, played: Sequence[Trajectory]) -> Outcomes:
+def _outcomes(turn: Turn, played: Sequence[Trajectory]) -> TurnOutcomes:
     good = [t for t in played if t.steps and not t.failed]
-    return Outcomes(
+    return TurnOutcomes(
         turn_id=turn.turn_id,
         scores=tuple(t.episode_return for t in good),
         exact=tuple(t.metrics["exact"] for t in good),
@@ -179,11 +179,11 @@ def _outcomes(turn: Turn, played: Sequence[Trajectory]) -> Outcomes:
     )
 
 
-def _read_part(path: Path) -> list[Outcomes] | None:
+def _read_part(path: Path) -> list[TurnOutcomes] | None:
     if not path.is_file():
         return None
     return [
-        Outcomes(name, tuple(scores), tuple(exact), failures, tokens)
+        TurnOutcomes(name, tuple(scores), tuple(exact), failures, tokens)
         for name, scores, exact, failures, tokens in read_json(path, list)
     ]
 
@@ -192,7 +192,7 @@ def _read_part(path: Path) -> list[Outcomes] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PivotRule:
     """The conditions of a pivot.
 
     Attributes:
@@ -206,7 +206,7 @@ class Rule:
     at_most: int = 0
 
 
-def choose_pivots(mean: Floats, variance: Floats, names: Sequence[str], rule: Rule) -> NDArray[np.bool_]:
+def choose_pivots(mean: Floats, variance: Floats, names: Sequence[str], rule: PivotRule) -> NDArray[np.bool_]:
     """Return which turns are pivots, [turns] bool. Names break ties at the limit ``at_most``.
 
     Args:
@@ -239,7 +239,9 @@ def read_profile(path: Path) -> tuple[pyarrow.Table, Floats, Floats]:
     return table, table.column("mean").to_numpy(), table.column("variance").to_numpy()
 
 
-def plot_profile(mean: Floats, variance: Floats, keep: NDArray[np.bool_], rule: Rule, path: Path, title: str) -> None:
+def plot_profile(
+    mean: Floats, variance: Floats, keep: NDArray[np.bool_], rule: PivotRule, path: Path, title: str
+) -> None:
     """Plot every pair (μ̂, σ̂²) as a disc whose area is its number of turns.
 
     For scores 0 and 1 the discs are on σ² = μ(1 - μ).

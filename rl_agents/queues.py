@@ -3,7 +3,7 @@
     counted time = time since the call began - time in which any part of it was queued
 
 A caller with a time limit creates a `QueueWait`, which the call's tasks and the background loop inherit
-(`contextvars`). Code that admits calls one by one wraps the wait for admission in `in_line`.
+(`contextvars`). Code that admits calls one by one wraps the wait for admission in `queued`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 LOOK_S = 0.05
 
 
-class Line:
+class CallQueue:
     """A queue of calls.
 
     Attributes:
@@ -39,7 +39,7 @@ class Line:
 class Wait:
     """A part of a call in a queue, which may not move for ``longest_s`` in normal operation."""
 
-    line: Line
+    line: CallQueue
     since: float
     longest_s: float
 
@@ -60,7 +60,7 @@ class QueueWait:
             return self._waited + (time.monotonic() - self._since if self._waits else 0.0)
 
     @property
-    def in_line(self) -> bool:
+    def queued(self) -> bool:
         """Whether a part is queued now."""
         return bool(self._waits)
 
@@ -127,7 +127,7 @@ def current() -> QueueWait | None:
 
 
 @contextlib.contextmanager
-def in_line(line: Line, longest_s: float) -> Iterator[None]:
+def queued(line: CallQueue, longest_s: float) -> Iterator[None]:
     """Count the block as queueing.
 
     Args:
@@ -170,7 +170,7 @@ class Deadline:
         """Seconds until `problem` may change; None: never."""
         if self.seconds <= 0:
             return None
-        return max(self.left, LOOK_S if self._call is not None and self._call.in_line else 0.0)
+        return max(self.left, LOOK_S if self._call is not None and self._call.queued else 0.0)
 
     def problem(self) -> str:
         """Return why the limit was reached; empty before. The first answer that is not empty is final."""

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rl_agents.background import Remembered, at_once, begin, elsewhere, settled, wait
+from rl_agents.background import SharedAnswers, at_once, begin, elsewhere, settled, wait
 
 
 async def slowly(value: int, seconds: float = 0.05) -> int:
@@ -78,11 +78,11 @@ def test_many_who_ask_the_same_ask_once_and_failures_are_not_kept() -> None:
             raise ValueError("no")
         return 8
 
-    async def all_at_once(known: Remembered[int], fails: bool) -> list[object]:
+    async def all_at_once(known: SharedAnswers[int], fails: bool) -> list[object]:
         works = [known.get("key", lambda: answer(fails)) for _ in range(5)]
         return list(await asyncio.gather(*works, return_exceptions=True))
 
-    known: Remembered[int] = Remembered(2)
+    known: SharedAnswers[int] = SharedAnswers(2)
     assert [str(error) for error in asyncio.run(all_at_once(known, True))] == ["no"] * 5 and len(asked) == 1
     assert asyncio.run(all_at_once(known, False)) == [8] * 5 and len(asked) == 2
     assert asyncio.run(all_at_once(known, True)) == [8] * 5 and len(asked) == 2
@@ -92,14 +92,14 @@ def test_many_who_ask_the_same_ask_once_and_failures_are_not_kept() -> None:
 
 
 def test_who_stops_waiting_does_not_take_the_answer_from_the_others() -> None:
-    async def two(known: Remembered[int]) -> int:
+    async def two(known: SharedAnswers[int]) -> int:
         first = asyncio.ensure_future(known.get("key", lambda: slowly(9, 0.2)))
         second = asyncio.ensure_future(known.get("key", lambda: slowly(0)))
         await asyncio.sleep(0.05)
         first.cancel()
         return await second
 
-    assert asyncio.run(two(Remembered(10))) == 9
+    assert asyncio.run(two(SharedAnswers(10))) == 9
 
 
 def test_a_fork_gets_a_loop_of_its_own() -> None:
@@ -116,7 +116,7 @@ def test_a_fork_gets_a_loop_of_its_own() -> None:
 
 
 def test_a_failure_that_nobody_waited_for_is_not_kept() -> None:
-    remembered, fail = Remembered[int](4), threading.Event()
+    remembered, fail = SharedAnswers[int](4), threading.Event()
 
     async def fails() -> int:
         await asyncio.to_thread(fail.wait)

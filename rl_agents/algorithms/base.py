@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rl_agents.data.samples import FloatArray, Row
     from rl_agents.data.selection import Selected
-    from rl_agents.data.success_replay import Remembered
+    from rl_agents.data.success_replay import SolvedEpisode
     from rl_agents.data.trajectory import Trajectory
 
 
@@ -70,7 +70,7 @@ class Memory(Protocol):
     It is saved with every checkpoint. It depends only on the batches and their order.
     """
 
-    def again(self, iteration: int) -> Sequence[Remembered]:
+    def again(self, iteration: int) -> Sequence[SolvedEpisode]:
         """Return the episodes of earlier iterations that ``iteration`` replays in addition to its own."""
 
     def credit(self, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None:

@@ -25,7 +25,7 @@ from rl_agents.algorithms.steppo import RatioLevelKeys, policy_loss
 from rl_agents.config.options import key
 from rl_agents.config.sections import StateKeys
 from rl_agents.data.step_table import StepTable
-from rl_agents.data.success_replay import Remembered, SolvedEpisodes
+from rl_agents.data.success_replay import SolvedEpisode, SolvedEpisodes
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.rollout.tree_search.states import LEAST_WEIGHT, MAX_STATES, StateChain, state_key
 
@@ -128,7 +128,7 @@ class ChainCritic:
         self._next, self._played = (self.chain, self.transitions), list[Trajectory]()
         self._metrics: dict[str, float] = {}
 
-    def again(self, iteration: int) -> Sequence[Remembered]:
+    def again(self, iteration: int) -> Sequence[SolvedEpisode]:
         """Solved episodes of the last ``success_replay`` iterations, oldest first."""
         return self.solved.again(iteration)
 

@@ -12,7 +12,7 @@ from rl_agents.advantages import reward_to_go
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import policy_loss
 from rl_agents.config.sections import DiscountKeys, PolicyGradientKeys
-from rl_agents.data.step_table import Pieces
+from rl_agents.data.step_table import CreditUnits
 
 if TYPE_CHECKING:
     from rl_agents.data.samples import Row
@@ -33,7 +33,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: An
         gains = [np.zeros(len(row), np.float32) for row in rows]
     else:
         gains = [-row.teacher_gap for row in rows]
-    pieces = Pieces.of(rows, trajectories)
+    pieces = CreditUnits.of(rows, trajectories)
     masks = pieces.cut([row.mask for row in rows])
     parts = reward_to_go(pieces.cut(gains), masks, pieces.following, gamma=settings.gamma)
     for row, values in zip(rows, pieces.join(parts, rows), strict=True):

@@ -16,7 +16,7 @@ from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import policy_loss
 from rl_agents.config.options import key
 from rl_agents.config.sections import CriticKeys, DiscountKeys, PolicyGradientKeys
-from rl_agents.data.step_table import Pieces, penalized_rewards
+from rl_agents.data.step_table import CreditUnits, penalized_rewards
 
 if TYPE_CHECKING:
     from rl_agents.data.samples import FloatArray, Row
@@ -50,7 +50,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Pp
     An episode that was cut by a limit bootstraps 0, or with ``bootstrap_on_truncation`` `Row.value_after`, the value of
     the next prompt. In a tree of calls, a step continues at the first token of the step that reads its result.
     """
-    pieces = Pieces.of(rows, trajectories)
+    pieces = CreditUnits.of(rows, trajectories)
     values, masks = pieces.cut([_values(row) for row in rows]), pieces.cut([row.mask for row in rows])
     gae = token_gae(
         pieces.cut(penalized_rewards(rows, trajectories, settings.invalid_action_penalty)),
@@ -73,7 +73,7 @@ def reinforce_credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], se
 
     The return continues across tool outputs and rows, so that both row layouts give the same (verl 0.9).
     """
-    pieces = Pieces.of(rows, trajectories)
+    pieces = CreditUnits.of(rows, trajectories)
     parts = reward_to_go(
         pieces.cut(penalized_rewards(rows, trajectories, settings.invalid_action_penalty)),
         pieces.cut([row.mask for row in rows]),

@@ -30,7 +30,7 @@ Render = Callable[[Any, str], str]
 
 
 @dataclass(frozen=True)
-class Family:
+class ModelFamily:
     """The form of calls of a family of models.
 
     Attributes:
@@ -49,16 +49,16 @@ _DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>")
 FAMILIES = {
     family.name: family
     for family in (
-        Family("hermes", "Qwen2.5, Qwen3, QwQ, Hermes", (shapes.HERMES,), ("<tool_call>",)),
-        Family("qwen3_coder", "Qwen3-Coder, Qwen3.5 and later, Nemotron 3", (shapes.QWEN_XML,),
+        ModelFamily("hermes", "Qwen2.5, Qwen3, QwQ, Hermes", (shapes.HERMES,), ("<tool_call>",)),
+        ModelFamily("qwen3_coder", "Qwen3-Coder, Qwen3.5 and later, Nemotron 3", (shapes.QWEN_XML,),
                ("<tool_call>",)),
-        Family("glm45", "GLM-4.5 to 4.7", (shapes.GLM,), ("<tool_call>",)),
-        Family("llama3_json", "Llama 3.1 to 3.3", (), ("{", "<|python_tag|>")),
-        Family("mistral", "Mistral, Ministral, Devstral, Magistral", (shapes.MISTRAL,), ("[TOOL_CALLS]",)),
-        Family("deepseek_v3", "DeepSeek-V3, R1", (shapes.DEEPSEEK,), _DEEPSEEK),
-        Family("deepseek_v31", "DeepSeek-V3.1", (shapes.DEEPSEEK_V31,), _DEEPSEEK),
-        Family("gemma4", "Gemma 4", (shapes.GEMMA,), ("<|tool_call>",)),
-        Family("openai", "gpt-oss (harmony)", (shapes.HARMONY,), (" to=functions.",)),
+        ModelFamily("glm45", "GLM-4.5 to 4.7", (shapes.GLM,), ("<tool_call>",)),
+        ModelFamily("llama3_json", "Llama 3.1 to 3.3", (), ("{", "<|python_tag|>")),
+        ModelFamily("mistral", "Mistral, Ministral, Devstral, Magistral", (shapes.MISTRAL,), ("[TOOL_CALLS]",)),
+        ModelFamily("deepseek_v3", "DeepSeek-V3, R1", (shapes.DEEPSEEK,), _DEEPSEEK),
+        ModelFamily("deepseek_v31", "DeepSeek-V3.1", (shapes.DEEPSEEK_V31,), _DEEPSEEK),
+        ModelFamily("gemma4", "Gemma 4", (shapes.GEMMA,), ("<|tool_call>",)),
+        ModelFamily("openai", "gpt-oss (harmony)", (shapes.HARMONY,), (" to=functions.",)),
     )
 }  # fmt: skip
 #: Beginning and end of a thought, by vLLM's names of reasoning parsers.
@@ -148,7 +148,7 @@ def make_parser(
     name = SAME_CALLS.get(tool_parser, tool_parser) or detect(render)
     if name and name not in FAMILIES:
         return _by_vllm(tokenizer, name, thoughts)
-    family = FAMILIES[name] if name else Family("", "", (), ())
+    family = FAMILIES[name] if name else ModelFamily("", "", (), ())
     # Prompts of environments and guided decoding (`rl_agents.serving`) ask every model for Hermes's form.
     found = tuple(dict.fromkeys([*family.shapes, shapes.HERMES]))
     openings = tuple(dict.fromkeys([*family.openings, shapes.HERMES.opening]))

@@ -108,7 +108,7 @@ def extract(argv: Sequence[str]) -> int:
 def filter_turns(argv: Sequence[str]) -> int:
     """Keep the pivots of a profile, or random turns; plot the profile."""
     args = _filter_parser().parse(argv)
-    from rl_agents.pivot import Rule, choose_at_random, choose_pivots, plot_profile, read_profile
+    from rl_agents.pivot import PivotRule, choose_at_random, choose_pivots, plot_profile, read_profile
     from rl_agents.traces.store import PIVOTS_FILE, PROFILE_FILE, write_table
 
     source = args.traces / PROFILE_FILE if args.traces.is_dir() else args.traces
@@ -116,7 +116,7 @@ def filter_turns(argv: Sequence[str]) -> int:
     output = args.output or source.with_name(default)
     _check_free(output)
     table, mean, variance = read_profile(source)
-    rule = Rule(args.max_mean, args.min_variance, args.at_most)
+    rule = PivotRule(args.max_mean, args.min_variance, args.at_most)
     keep = choose_pivots(mean, variance, table.column("turn_id").to_pylist(), rule)
     if args.random is not None:
         keep = choose_at_random(len(mean), args.random or int(keep.sum()), args.seed)

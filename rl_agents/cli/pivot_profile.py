@@ -18,7 +18,7 @@ from rl_agents.config.loading import parse_assignments, refuse_keys
 from rl_agents.envs.base import env_spec, read_env_options
 from rl_agents.errors import InputError
 from rl_agents.installation import command
-from rl_agents.pivot import Outcomes, claim_folder, count_parts, profile_summary, profile_turns, write_profile
+from rl_agents.pivot import TurnOutcomes, claim_folder, count_parts, profile_summary, profile_turns, write_profile
 from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.rewards.verifiers import make_verifier, self_check
 from rl_agents.traces.turns import Turn
@@ -198,7 +198,7 @@ def _weights_digest(folder: Path) -> str:
 
 def _play(
     settings: Settings, turns: Sequence[Turn], folder: Path, args: argparse.Namespace
-) -> tuple[list[Outcomes], float]:
+) -> tuple[list[TurnOutcomes], float]:
     from rl_agents.cli.train import build_algorithm
 
     started = time.monotonic()
@@ -217,7 +217,7 @@ def _play(
     return outcomes, time.monotonic() - started
 
 
-def _show(done: Sequence[Outcomes], turns: int) -> None:
+def _show(done: Sequence[TurnOutcomes], turns: int) -> None:
     """Print progress and results so far."""
     found = profile_summary(done)
     figures = ""

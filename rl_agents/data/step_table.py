@@ -136,7 +136,7 @@ def step_starts(row: Row) -> FloatArray:
 
 
 @dataclass(slots=True)
-class Pieces:
+class CreditUnits:
     """Units of token-level credit: the rows of plain dialogues, and the single steps of trees of calls.
 
     In a tree, a conversation may be joined in the middle of a row.
@@ -152,7 +152,7 @@ class Pieces:
     following: Ints
 
     @classmethod
-    def of(cls, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> Pieces:
+    def of(cls, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> CreditUnits:
         """Cut all rows of the trajectories."""
         numbers, spans, keys, links = list[int](), list[slice](), list[tuple[int, int]](), dict[int, list[int]]()
         for number, row in enumerate(rows):

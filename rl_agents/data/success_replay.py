@@ -15,7 +15,7 @@ from rl_agents.data.trajectory import Trajectory
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class SolvedEpisode:
     """An episode that was trained on.
 
     Attributes:
@@ -39,9 +39,9 @@ class SolvedEpisodes:
 
     def __init__(self, iterations: int, most: int) -> None:
         self.iterations, self.most = iterations, most
-        self._kept: list[Remembered] = []  # oldest first
+        self._kept: list[SolvedEpisode] = []  # oldest first
 
-    def again(self, iteration: int) -> list[Remembered]:
+    def again(self, iteration: int) -> list[SolvedEpisode]:
         """Return the episodes that ``iteration`` replays, the oldest first."""
         return [kept for kept in self._kept if iteration - self.iterations <= kept.iteration < iteration]
 
@@ -54,7 +54,7 @@ class SolvedEpisodes:
         if not self.iterations:
             return
         solved = [
-            Remembered(iteration, session, dataclasses.replace(trajectory, facts={}, metrics={}))
+            SolvedEpisode(iteration, session, dataclasses.replace(trajectory, facts={}, metrics={}))
             for session, trajectory in episodes
             if trajectory.success and trajectory.steps and not trajectory.failed
         ]
@@ -73,7 +73,7 @@ class SolvedEpisodes:
     def load_json(self, data: Sequence[Mapping[str, Any]]) -> None:
         """Replace the state by what `to_json` returned; nothing is kept if the run was resumed without replay."""
         found = [
-            Remembered(int(one["iteration"]), str(one["session"]), Trajectory.from_json(one["trajectory"]))
+            SolvedEpisode(int(one["iteration"]), str(one["session"]), Trajectory.from_json(one["trajectory"]))
             for one in data
         ]
         self._kept = found if self.iterations else []

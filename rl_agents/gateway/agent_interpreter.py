@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from rl_agents.background import elsewhere, wait
 from rl_agents.errors import InputError
-from rl_agents.gateway.process_supervisor import GRACE_S, AgentEnd, Given, Output, kill_tree, one_line, supervised
+from rl_agents.gateway.process_supervisor import GRACE_S, AgentEnd, AgentInput, Output, kill_tree, one_line, supervised
 from rl_agents.gateway.results import AgentResult
 
 #: Threads for environment steps. The loop's own threads must stay free, since a judge may need them for name lookup.
@@ -36,7 +36,7 @@ MAX_LINE = 1 << 26
 Message = dict[str, Any]
 
 
-class World(Protocol):
+class AgentEnvironment(Protocol):
     """The environment of an agent's task, which runs in this process."""
 
     def act(self, text: str | None) -> tuple[str, bool]:
@@ -61,9 +61,9 @@ class HostedAgent:
     python: str
     file: str
     function: str
-    world: Callable[[Given], World]
+    world: Callable[[AgentInput], AgentEnvironment]
 
-    async def run(self, given: Given, timeout_s: float) -> AgentEnd:
+    async def run(self, given: AgentInput, timeout_s: float) -> AgentEnd:
         """See `Agent.run`. The time begins when the process is ready.
 
         Raises:
@@ -77,10 +77,10 @@ class HostedAgent:
         Raises:
             InputError: it cannot be imported, it raises, or its time is over.
         """
-        return wait(self._ask(Given("", "", "", task, 0), timeout_s))
+        return wait(self._ask(AgentInput("", "", "", task, 0), timeout_s))
 
-    async def _ask(self, given: Given, timeout_s: float) -> Any:
-        session = HostedRun(await host_of(self.python, self.file, self.function), self.world(given))
+    async def _ask(self, given: AgentInput, timeout_s: float) -> Any:
+        session = HostedSession(await host_of(self.python, self.file, self.function), self.world(given))
         try:
             async with asyncio.timeout(timeout_s):
                 message = await session.message(given)
@@ -92,9 +92,9 @@ class HostedAgent:
             raise InputError(one_line(message["error"]))
         return message["result"]
 
-    async def _run(self, given: Given, timeout_s: float) -> AgentEnd:
+    async def _run(self, given: AgentInput, timeout_s: float) -> AgentEnd:
         host = await host_of(self.python, self.file, self.function)
-        session = HostedRun(host, self.world(given))
+        session = HostedSession(host, self.world(given))
         try:
             async with asyncio.timeout(timeout_s):
                 return await session.run(given)
@@ -105,8 +105,8 @@ class HostedAgent:
             session.leave()
 
 
-class HostedRun:
-    def __init__(self, host: Host, world: World) -> None:
+class HostedSession:
+    def __init__(self, host: AgentProcess, world: AgentEnvironment) -> None:
         self.host, self.world = host, world
         self._number, self._ended = next(host.numbers), False
         self._step: Future[Message] | None = None
@@ -115,10 +115,10 @@ class HostedRun:
         if host.over:
             self._inbox.put_nowait({"error": host.over})
 
-    async def run(self, given: Given) -> AgentEnd:
+    async def run(self, given: AgentInput) -> AgentEnd:
         return self._agent_end(await self.message(given))
 
-    async def message(self, given: Given) -> Message:
+    async def message(self, given: AgentInput) -> Message:
         """Return the message at the session's end."""
         await self.host.send({"run": self._number, "task": dict(given.task), "client": asdict(given.client())})
         while True:
@@ -165,7 +165,7 @@ class HostedRun:
             return AgentEnd(error=f"its result cannot be used: {error}")
 
 
-class Host:
+class AgentProcess:
     """A process that runs sessions.
 
     Attributes:
@@ -264,10 +264,10 @@ class Host:
         return ours
 
 
-_hosts: dict[tuple[str, str, str], Host] = {}
+_hosts: dict[tuple[str, str, str], AgentProcess] = {}
 
 
-async def host_of(python: str, file: str, function: str) -> Host:
+async def host_of(python: str, file: str, function: str) -> AgentProcess:
     """Return the running host of an agent, or start one.
 
     Raises:
@@ -276,7 +276,7 @@ async def host_of(python: str, file: str, function: str) -> Host:
     name = (python, file, function)
     host = _hosts.get(name)
     if host is None or host.over:
-        host = _hosts[name] = Host(*name)
+        host = _hosts[name] = AgentProcess(*name)
     try:
         await host.wait()
     except InputError as error:

@@ -136,7 +136,7 @@ def hash_of(prompt_ids: Sequence[int]) -> int:
 
 
 @dataclass(eq=False, slots=True)
-class Place:
+class HistoryNode:
     """A point of a history, after one of its messages.
 
     Attributes:
@@ -150,31 +150,31 @@ class Place:
         point: the same place regardless of system prompt, tools and thoughts; None: not determined yet.
     """
 
-    before: Place | None = None
+    before: HistoryNode | None = None
     message: Message | None = None
     depth: int = 0
     by: RecordedCall | None = None
-    said: dict[str, Place] = field(default_factory=dict)
-    answers: dict[str, list[Place]] = field(default_factory=dict)
+    said: dict[str, HistoryNode] = field(default_factory=dict)
+    answers: dict[str, list[HistoryNode]] = field(default_factory=dict)
     calls: list[RecordedCall] = field(default_factory=list)
     point: int | None = None
 
     def history(self) -> list[Message]:
         messages: list[Message] = []
-        place: Place | None = self
+        place: HistoryNode | None = self
         while place is not None and place.message is not None:
             messages.append(place.message)
             place = place.before
         return messages[::-1]
 
-    def last_answer(self) -> Place | None:
+    def last_answer(self) -> HistoryNode | None:
         """Return the last place up to here that follows an answer."""
-        place: Place | None = self
+        place: HistoryNode | None = self
         while place is not None and place.by is None:
             place = place.before
         return place
 
-    def go(self, messages: Sequence[Message], as_sent: bool) -> Place:
+    def go(self, messages: Sequence[Message], as_sent: bool) -> HistoryNode:
         places = [self]
         for message in messages:
             key = message_key(message, as_sent)
@@ -184,25 +184,25 @@ class Place:
             places = following
         return max(places, key=lambda place: -1 if place.by is None else place.by.order)
 
-    def next(self, message: Message, key: str) -> list[Place]:
+    def next(self, message: Message, key: str) -> list[HistoryNode]:
         """Return the places after one more message: several if answers have the same text."""
         found = self.answers.get(key, []) if message["role"] == "assistant" else []
         if len(found) > 1:
             found = _meant(found, message)
         return [*found, *([self.said[key]] if key in self.said else [])]
 
-    def say(self, messages: Sequence[Message], as_sent: bool) -> Place:
+    def say(self, messages: Sequence[Message], as_sent: bool) -> HistoryNode:
         """Return the place after these messages, none of which is an answer; create it if it is new."""
         place = self
         for message in messages:
             key = message_key(message, as_sent)
             if key not in place.said:
-                place.said[key] = Place(place, message, place.depth + 1)
+                place.said[key] = HistoryNode(place, message, place.depth + 1)
             place = place.said[key]
         return place
 
 
-def _meant(places: list[Place], message: Message) -> list[Place]:
+def _meant(places: list[HistoryNode], message: Message) -> list[HistoryNode]:
     """Of answers with the same text, return those with the message's ids of calls, or else with its thoughts."""
     ids = [call["id"] for call in message.get("tool_calls", ())]
     by_ids = [p for p in places if ids and p.message and [c["id"] for c in p.message.get("tool_calls", ())] == ids]
@@ -219,7 +219,7 @@ MIN_QUOTED = 3
 class CallRequest:
     """A request with its place in the tree and its exact prompt."""
 
-    place: Place
+    place: HistoryNode
     system: tuple[Message, ...]
     rest: tuple[Message, ...]
     tools: tuple[Tool, ...]
@@ -239,7 +239,7 @@ class ConversationTree:
         self.calls: list[RecordedCall] = []
         self.clock = 0
         self._as_sent = reasoning == "as_sent"
-        self._beginnings: dict[str, Place] = {}
+        self._beginnings: dict[str, HistoryNode] = {}
         #: Points of histories regardless of system prompts, tools and thoughts, which identify rewritten histories: by
         #: the point before and a message's key (0: the beginning); the point before each; the last answered call there.
         self._points: dict[tuple[int, str], int] = {}
@@ -247,7 +247,7 @@ class ConversationTree:
         self._latest: dict[int, RecordedCall] = {}
         self._roots: dict[int, int] = {}
         self._ids: set[int] = set()
-        self._after: dict[int, Place] = {}
+        self._after: dict[int, HistoryNode] = {}
 
     def reserve(self, ids: Iterable[int]) -> None:
         """Do not use these ids for new calls, since they belong to recorded answers."""
@@ -275,17 +275,17 @@ class ConversationTree:
 
     def locate(
         self, messages: Sequence[Message], tools: Sequence[Tool]
-    ) -> tuple[Place, tuple[Message, ...], tuple[Message, ...], tuple[Message, ...], RecordedCall | None]:
+    ) -> tuple[HistoryNode, tuple[Message, ...], tuple[Message, ...], tuple[Message, ...], RecordedCall | None]:
         """Return a request's place, system messages, other messages, the new ones among them, and its parent."""
         system, body = split_header(messages)
-        beginning = self._beginnings.setdefault(header_key(system, tools), Place())
+        beginning = self._beginnings.setdefault(header_key(system, tools), HistoryNode())
         deepest = beginning.go(body, self._as_sent)
         answered = deepest.last_answer()
         known, parent = (answered.depth, answered.by) if answered is not None else (0, None)
         return deepest.say(body[deepest.depth :], self._as_sent), system, body, body[known:], parent
 
     def _edge(
-        self, place: Place, body: Sequence[Message], rest: Sequence[Message], parent: RecordedCall | None
+        self, place: HistoryNode, body: Sequence[Message], rest: Sequence[Message], parent: RecordedCall | None
     ) -> tuple[Edge, RecordedCall | None]:
         if place.calls:
             return place.calls[0].edge, place.calls[0].after
@@ -363,18 +363,18 @@ class ConversationTree:
             if other.read_by is call:
                 other.read_by = None
 
-    def answered(self, call: RecordedCall, view: StreamView, message: Message, place: Place) -> None:
+    def answered(self, call: RecordedCall, view: StreamView, message: Message, place: HistoryNode) -> None:
         """Let later requests continue an answer; ``message`` is the client's view of it."""
         thoughts, raw = view.thoughts, call.text
         call.ended, call.problem = self.clock, view.problem
-        after = self._after[call.id] = Place(place, message, place.depth + 1, call)
+        after = self._after[call.id] = HistoryNode(place, message, place.depth + 1, call)
         for key in answer_keys(view.content, thoughts, view.calls, raw, self._as_sent):
             place.answers.setdefault(key, []).append(after)
         self._pass(place, answer_keys(view.content, "", view.calls, raw, False), call)
 
-    def _pass(self, place: Place, answers: Sequence[str], call: RecordedCall) -> None:
+    def _pass(self, place: HistoryNode, answers: Sequence[str], call: RecordedCall) -> None:
         """Record an answered call at all points of its history, under all forms of its answer."""
-        new: list[Place] = []
+        new: list[HistoryNode] = []
         while place.point is None and place.before is not None:
             new.append(place)
             place = place.before

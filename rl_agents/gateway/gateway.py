@@ -25,7 +25,7 @@ from rl_agents.gateway.calls import GatewayLimits, ModelAnswer, ModelCall, Reque
 from rl_agents.gateway.conversation_tree import CallRequest, ConversationTree, completion_of, split_header
 from rl_agents.gateway.recording import exchange_of, rebuild
 from rl_agents.gateway.sessions import OpenSession, RecordedRequest, SessionTrace, step_of
-from rl_agents.gateway.stream_view import shown_message
+from rl_agents.gateway.stream_view import client_message
 from rl_agents.inference.base import Completion, Engine, Extras, OnTokens, Sampling, check_completion, least_room
 from rl_agents.store.reader import PoolReader, StoreQuery
 from rl_agents.store.records import Call, Exchange, Record, RewardNote, SessionStart
@@ -284,7 +284,7 @@ class Gateway(CallServer):
             raise problem from error
         for call, (view, _, answer) in zip(pending.calls, sampled, strict=True):
             call.answer = answer
-            session.tree.answered(call, view, shown_message(answer, view), request.place)
+            session.tree.answered(call, view, client_message(answer, view), request.place)
             if self.on_call is not None:
                 self.on_call(session.opening.session, step_of(call))
         pending.deltas.end()

@@ -36,7 +36,7 @@ PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class AgentInput:
     """The input of an agent.
 
     Attributes:
@@ -91,7 +91,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class AgentClient:
-    """How a coroutine agent reaches the model; see `Given`."""
+    """How a coroutine agent reaches the model; see `AgentInput`."""
 
     base_url: str
     api_key: str
@@ -127,7 +127,7 @@ class AgentEnd:
 class Agent(Protocol):
     """A program that calls a model itself."""
 
-    async def run(self, given: Given, timeout_s: float) -> AgentEnd:
+    async def run(self, given: AgentInput, timeout_s: float) -> AgentEnd:
         """Run it for one session, at most ``timeout_s`` seconds."""
 
 
@@ -163,10 +163,10 @@ class CommandAgent:
             raise InputError(f"env.agent_command: there is no program '{words[0]}' here or on the PATH")
         return cls(words)
 
-    def argv(self, given: Given) -> list[str]:
+    def argv(self, given: AgentInput) -> list[str]:
         return [PLACEHOLDER.sub(lambda found: PLACES[found[1]](given), word) for word in self.words]
 
-    async def run(self, given: Given, timeout_s: float) -> AgentEnd:
+    async def run(self, given: AgentInput, timeout_s: float) -> AgentEnd:
         argv, variables = self.argv(given), given.variables(os.environ)
         longest = max(map(len, map(os.fsencode, (*argv, variables["RL_AGENTS_TASK"]))))
         if longest > MAX_TEXT:
@@ -183,7 +183,7 @@ class FunctionAgent:
 
     function: Callable[[Mapping[str, Any], AgentClient], Awaitable[Any]]
 
-    async def run(self, given: Given, timeout_s: float) -> AgentEnd:
+    async def run(self, given: AgentInput, timeout_s: float) -> AgentEnd:
         """See `Agent.run`. A coroutine can be interrupted only while it waits; one that computes blocks the others."""
         task = asyncio.ensure_future(self._call(dict(given.task), given.client()))
         try:
@@ -206,7 +206,7 @@ class FunctionAgent:
         return AgentEnd.of(returned)
 
 
-PLACES: Mapping[str, Callable[[Given], str]] = {
+PLACES: Mapping[str, Callable[[AgentInput], str]] = {
     "task": lambda given: task_text(given.task),
     "task_id": lambda given: str(given.task["id"]),
     "seed": lambda given: str(given.seed),

@@ -13,7 +13,7 @@ from rl_agents.gateway.answers import DeltaLog
 from rl_agents.gateway.calls import AnsweredCall, ModelAnswer, ModelCall, RequestIdentity
 from rl_agents.gateway.conversation_tree import CallRequest, RecordedCall, completion_of
 from rl_agents.gateway.sessions import OpenSession, RecordedRequest
-from rl_agents.gateway.stream_view import StreamView, shown_message
+from rl_agents.gateway.stream_view import StreamView, client_message
 from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import Call, Exchange
 from rl_agents.tools.calls import read_tools
@@ -120,7 +120,7 @@ def _restored(
     view.delta(0, sampled.response_ids, sampled.logprobs, last=True)
     called = tuple(AnsweredCall(**item) for item in exchange.answer["tool_calls"])
     call.answer = ModelAnswer(**{**exchange.answer, "tool_calls": called, "logprobs": view.logprobs})
-    tree.answered(call, view, shown_message(call.answer, view), place)
+    tree.answered(call, view, client_message(call.answer, view), place)
     call.ended = int(data["ended"])
     return call
 

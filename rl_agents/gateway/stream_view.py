@@ -225,7 +225,7 @@ def call_of(answer: str | int) -> int:
 
 
 def written_answer(
-    shown: StreamView, dialect: Dialect, call: int, start: Start, finish_reason: str, index: int = 0
+    view: StreamView, dialect: Dialect, call: int, start: Start, finish_reason: str, index: int = 0
 ) -> ModelAnswer:
     """Return answer ``index`` to a request in the form for clients.
 
@@ -236,27 +236,27 @@ def written_answer(
     """
     calls = tuple(
         AnsweredCall(f"{CALL_PREFIX[dialect]}{call:016x}{number:02x}", called.name, arguments_text(called))
-        for number, called in enumerate(shown.calls)
+        for number, called in enumerate(view.calls)
     )
-    finish: Finish = "tool_calls" if calls else "stop" if shown.stopped_by or finish_reason == "stop" else "length"
+    finish: Finish = "tool_calls" if calls else "stop" if view.stopped_by or finish_reason == "stop" else "length"
     return ModelAnswer(
         index=index,
         call=call,
         id=start.id,
-        content=shown.content,
-        thoughts=shown.thoughts,
+        content=view.content,
+        thoughts=view.thoughts,
         tool_calls=calls,
         finish=finish,
         prompt_tokens=start.prompt_tokens,
-        completion_tokens=shown.tokens,
+        completion_tokens=view.tokens,
         created=start.created,
         label=start.label,
-        stop=shown.stopped_by,
-        thought_tokens=shown.thought_tokens,
-        logprobs=shown.logprobs,
+        stop=view.stopped_by,
+        thought_tokens=view.thought_tokens,
+        logprobs=view.logprobs,
     )
 
 
-def shown_message(answer: ModelAnswer, shown: StreamView) -> Message:
+def client_message(answer: ModelAnswer, view: StreamView) -> Message:
     """Return an answer as the message that a client sends back."""
-    return assistant_message(answer.content, shown.calls, [call.id for call in answer.tool_calls], answer.thoughts)
+    return assistant_message(answer.content, view.calls, [call.id for call in answer.tool_calls], answer.thoughts)

@@ -21,7 +21,7 @@ Reply = tuple[int, Completion | EngineError]
 #: The result of an exchange: replies, and the seconds for which the engine has held back calls for new weights so far.
 Answer = tuple[list[Reply], float]
 
-#: Seconds that `EngineActor.exchange` waits for a first result before it returns nothing.
+#: Seconds that `EngineActor.serve_batch` waits for a first result before it returns nothing.
 MAX_WAIT_S = 1.0
 #: Results wait until they are this share of their client's outstanding requests, for at most `LINGER_S`. An exchange
 #: costs 2 ms of CPU (as much as a dozen tokens of a tiny model), and requests that arrive together share a prefill.
@@ -88,7 +88,7 @@ class EngineActor:
         result = func(self, *args, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
-    async def exchange(self, client_id: str, requests: Sequence[Request]) -> Answer:
+    async def serve_batch(self, client_id: str, requests: Sequence[Request]) -> Answer:
         """Take new requests; return all finished ones of this client when there are enough (see `READY_SHARE`).
 
         Returns no replies after `MAX_WAIT_S`, or when a newer exchange of the same client replaces this one: a client
@@ -149,7 +149,7 @@ class EngineActor:
         return not (self._needs_weights or getattr(self._engine, "unsound", False)), self._version
 
     async def place(self) -> tuple[str, float]:
-        """Return process and node for error messages, and the seconds that `exchange` also returns."""
+        """Return process and node for error messages, and the seconds that `serve_batch` also returns."""
         import ray
 
         return f"pid {os.getpid()}, node {ray.util.get_node_ip_address()}", self._held_s()

@@ -25,8 +25,8 @@ FEWEST = 8
 
 
 @dataclass
-class _Waiter:
-    """A coroutine's wait for one completion; ``held_s`` is `_Link.held_s` at its start, None while unknown."""
+class PendingCompletion:
+    """A coroutine's wait for one completion; ``held_s`` is `EngineLink.held_s` at its start, None while unknown."""
 
     future: asyncio.Future[Completion]
     deadline: float
@@ -34,12 +34,12 @@ class _Waiter:
 
 
 @dataclass
-class _Link:
+class EngineLink:
     index: int
     handle: Any
     place: str = ""
     inbox: list[Request] = field(default_factory=list)
-    waiters: dict[int, _Waiter] = field(default_factory=dict)
+    waiters: dict[int, PendingCompletion] = field(default_factory=dict)
     pump: asyncio.Task[None] | None = None
     work: asyncio.Event = field(default_factory=asyncio.Event)
     #: It failed since `RemoteEngine.set_handles`, and gets no requests unless there is no other.
@@ -54,7 +54,7 @@ class _Link:
                 waiter.held_s = held_s
         self.held_s = held_s
 
-    def deadline(self, waiter: _Waiter) -> float:
+    def deadline(self, waiter: PendingCompletion) -> float:
         """Return when a call has waited too long, without the time in which the engine loads weights."""
         if self.held_s is None or waiter.held_s is None:
             return waiter.deadline
@@ -84,14 +84,14 @@ class RemoteEngine:
         self._client_id = f"{caller or uuid.uuid4().hex}/{uuid.uuid4().hex}"
         self._timeout_s, self._place, self._failed = timeout_s, place, failed
         self._ids = itertools.count()
-        self._links: list[_Link] = []
+        self._links: list[EngineLink] = []
         self.set_handles(handles)
 
     def set_handles(self, handles: Sequence[Any]) -> None:
         """Use these actors from now on, after `InferenceGroup.restore` has brought those back that failed."""
         known = {link.handle: link for link in self._links}
         chosen = [(index, handles[index]) for index in engines_of(len(handles), *self._place)]
-        self._links = [known.get(handle) or _Link(index, handle) for index, handle in chosen]
+        self._links = [known.get(handle) or EngineLink(index, handle) for index, handle in chosen]
         for link in self._links:
             link.failed = False
 
@@ -117,10 +117,10 @@ class RemoteEngine:
                 if len(tried) == min(MAX_ENGINES, len(self._links)):
                     raise
 
-    async def _ask(self, link: _Link, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+    async def _ask(self, link: EngineLink, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         request_id = next(self._ids)
-        link.waiters[request_id] = _Waiter(future, time.monotonic() + self._timeout_s, link.held_s)
+        link.waiters[request_id] = PendingCompletion(future, time.monotonic() + self._timeout_s, link.held_s)
         link.inbox.append((request_id, list(prompt_ids), sampling))
         if link.pump is None or link.pump.done() or link.pump.get_loop() is not asyncio.get_running_loop():
             link.work = asyncio.Event()
@@ -137,7 +137,7 @@ class RemoteEngine:
             if link.pump is not None and not link.pump.done():
                 link.pump.cancel()
 
-    async def _pump(self, link: _Link) -> None:
+    async def _pump(self, link: EngineLink) -> None:
         exchanges: set[asyncio.Future[Answer]] = set()
         try:
             await asyncio.sleep(0)  # coroutines that start together share the first call
@@ -145,7 +145,7 @@ class RemoteEngine:
             while link.waiters or link.inbox:
                 if (link.inbox and len(exchanges) < MAX_EXCHANGES) or not exchanges:
                     requests, link.inbox = link.inbox, []
-                    exchanges.add(asyncio.ensure_future(link.handle.exchange.remote(self._client_id, requests)))
+                    exchanges.add(asyncio.ensure_future(link.handle.serve_batch.remote(self._client_id, requests)))
                 exchanges -= await self._step(link, exchanges)
         except Exception as error:  # no request may wait forever, whatever the error
             reason = f"failed in generate, {len(link.waiters)} requests outstanding: {brief(error)}"
@@ -158,7 +158,7 @@ class RemoteEngine:
                 exchange.cancel()
             link.inbox.clear()
 
-    async def _step(self, link: _Link, exchanges: set[asyncio.Future[Answer]]) -> set[Any]:
+    async def _step(self, link: EngineLink, exchanges: set[asyncio.Future[Answer]]) -> set[Any]:
         link.work.clear()
         new_work = asyncio.ensure_future(link.work.wait())
         first = min(map(link.deadline, link.waiters.values()), default=time.monotonic())
@@ -178,7 +178,7 @@ class RemoteEngine:
             await asyncio.sleep(0)  # the answered coroutines' next requests share the next exchange
         return over
 
-    def _deliver(self, link: _Link, request_id: int, result: Completion | EngineError) -> None:
+    def _deliver(self, link: EngineLink, request_id: int, result: Completion | EngineError) -> None:
         waiter = link.waiters.pop(request_id, None)
         if waiter is None or waiter.future.done():
             return
@@ -187,16 +187,16 @@ class RemoteEngine:
         else:
             waiter.future.set_result(result)
 
-    def _expire(self, link: _Link) -> None:
+    def _expire(self, link: EngineLink) -> None:
         now, text = time.monotonic(), self._late(link)
         for request_id in [key for key, waiter in link.waiters.items() if link.deadline(waiter) <= now]:
             self._deliver(link, request_id, EngineError(text))
 
-    def _late(self, link: _Link) -> str:
+    def _late(self, link: EngineLink) -> str:
         count = len(link.waiters)
         return f"{link.name} did not answer generate within {self._timeout_s:g} s, {count} requests outstanding"
 
-    async def _identify(self, link: _Link) -> None:
+    async def _identify(self, link: EngineLink) -> None:
         """Ask once where the engine runs, for error messages, and how long it has held back calls so far."""
         if not link.place:
             link.place, held_s = await asyncio.wait_for(link.handle.place.remote(), self._timeout_s)

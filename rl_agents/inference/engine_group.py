@@ -39,7 +39,7 @@ CALLS_UNTIL_GONE = 3
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallOutcome:
     """The outcome of one engine's call.
 
     Attributes:
@@ -61,25 +61,27 @@ def stored(packed: Packed) -> list[ray.ObjectRef]:
     return [bucket if isinstance(bucket, ray.ObjectRef) else ray.put(bucket) for bucket in packed]
 
 
-def outcome_of(reference: Any) -> Outcome:
+def call_outcome(reference: Any) -> CallOutcome:
     try:
         ray.get(reference)
     except RayActorError as error:
-        return Outcome("dead", brief(error))
+        return CallOutcome("dead", brief(error))
     except ObjectLostError as error:  # of the call's argument: its cause is that error itself
-        return Outcome("gone", brief(getattr(error, "cause", error)))
+        return CallOutcome("gone", brief(getattr(error, "cause", error)))
     except Exception as error:
-        return Outcome("failed", brief(error))
-    return Outcome("ok")
+        return CallOutcome("failed", brief(error))
+    return CallOutcome("ok")
 
 
-def await_all(calls: Mapping[int, Any], timeout_s: float) -> dict[int, Outcome]:
+def await_all(calls: Mapping[int, Any], timeout_s: float) -> dict[int, CallOutcome]:
     """Wait for calls of several engines; return the outcomes that are not ``ok``, by engine."""
     pending = {reference: engine for engine, reference in calls.items()}
     ready, late = ray.wait(list(pending), num_returns=len(pending), timeout=timeout_s, fetch_local=False)
-    outcomes = {pending[reference]: outcome_of(reference) for reference in ready}
+    outcomes = {pending[reference]: call_outcome(reference) for reference in ready}
     problems = {engine: outcome for engine, outcome in outcomes.items() if outcome.kind != "ok"}
-    return problems | {pending[reference]: Outcome("late", f"no answer within {timeout_s:g} s") for reference in late}
+    return problems | {
+        pending[reference]: CallOutcome("late", f"no answer within {timeout_s:g} s") for reference in late
+    }
 
 
 class InferenceGroup:
@@ -245,7 +247,7 @@ class InferenceGroup:
         wanted = None if self._last is None else self._last[1]
         return "ok" if alive and wanted in (None, version) else "stale"
 
-    def _push(self, indices: Iterable[int], timeout_s: float) -> dict[int, Outcome]:
+    def _push(self, indices: Iterable[int], timeout_s: float) -> dict[int, CallOutcome]:
         """Send the last weights to engines ``indices``; return the outcomes that are not ``ok``."""
         assert self._last is not None
         packed, version = self._last
@@ -254,7 +256,7 @@ class InferenceGroup:
         self._last = (references, version)
         return await_all({i: self._actors[i].sync_packed.remote(version, *references) for i in indices}, timeout_s)
 
-    def _check_weights(self, problems: Mapping[int, Outcome]) -> None:
+    def _check_weights(self, problems: Mapping[int, CallOutcome]) -> None:
         """Check whether engines found the last weights gone, which are lost with the learner that exported them.
 
         Only the engines can tell, because this process has just the reference.
@@ -269,7 +271,7 @@ class InferenceGroup:
                 f"gone with the learner that held them ({next(iter(gone.values())).text})"
             )
 
-    def _complain(self, problems: Mapping[int, Outcome], call: str) -> None:
+    def _complain(self, problems: Mapping[int, CallOutcome], call: str) -> None:
         """Raise `EngineError` with the engines that did not do what they were asked, if there are any."""
         self._hung |= {index for index, outcome in problems.items() if outcome.kind == "late"}
         texts = [

@@ -48,7 +48,7 @@ LARGE = 10_000_000
 
 
 @dataclass(eq=False, slots=True)
-class Request:
+class GenerationRequest:
     """A request in progress; ``tokens`` are its prompt and the tokens sampled so far."""
 
     tokens: list[int]
@@ -68,26 +68,26 @@ class Request:
 class Slot:
     """One row of the cache. ``tokens``: those whose keys it holds after a request has ended."""
 
-    request: Request | None = None
+    request: GenerationRequest | None = None
     tokens: tuple[int, ...] = ()
     length: int = 0
     last_used: int = 0
 
 
-def completion_of(request: Request, reason: str) -> Completion:
+def completion_of(request: GenerationRequest, reason: str) -> Completion:
     ends = [start for _, start in request.starts[1:]] + [len(request.logprobs)]
     version, spans = stamp((version, end - start) for (version, start), end in zip(request.starts, ends, strict=True))
     sampled = request.tokens[request.prompt_length :]
     return Completion(sampled, request.logprobs, version, reason, version_spans=spans)
 
 
-def twins(requests: Sequence[Request]) -> list[int]:
+def twins(requests: Sequence[GenerationRequest]) -> list[int]:
     """Return for each request the index of the first one with the same tokens, which is computed once."""
     first: dict[tuple[int, ...], int] = {}
     return [first.setdefault(tuple(request.tokens), index) for index, request in enumerate(requests)]
 
 
-def choose_slots(slots: list[Slot], running: int, requests: list[Request], first: list[int]) -> list[int]:
+def choose_slots(slots: list[Slot], running: int, requests: list[GenerationRequest], first: list[int]) -> list[int]:
     """Return a free slot for each request: the one with the longest prefix of its tokens, else the oldest.
 
     A slot chosen for its age is emptied. Any other keeps ``length`` tokens for reuse.
@@ -113,7 +113,9 @@ def _emptied(slots: list[Slot], index: int) -> int:
     return index
 
 
-def within_budget(chosen: list[int], requests: list[Request], slots: list[Slot], first: list[int]) -> list[int]:
+def within_budget(
+    chosen: list[int], requests: list[GenerationRequest], slots: list[Slot], first: list[int]
+) -> list[int]:
     """Cut the list so that one pass over the distinct requests stays within `PREFILL_TOKENS`; keep at least one."""
     width = different = 0
     for count, (index, request) in enumerate(zip(chosen, requests, strict=False)):
@@ -249,7 +251,7 @@ class TorchEngine:
         self.passes = self.prefill_tokens = self.decode_tokens = 0
         self._slots = [Slot() for _ in range(self.max_batch)]
         self._running = self._clock = self._requests = 0
-        self._waiting: list[Request] = []
+        self._waiting: list[GenerationRequest] = []
         self._driver: asyncio.Task[None] | None = None
         #: Of the running batch until it changes: temperature and top-p by row, and the tokens that no pass has read.
         self._rows: tuple[torch.Tensor | None, torch.Tensor | None] | None = None
@@ -282,7 +284,7 @@ class TorchEngine:
             )
         limit, self._requests = min(sampling.max_tokens, room), self._requests + 1
         seed = sampling.seed if sampling.seed is not None else (self.seed << 64) + self._requests
-        request = Request(
+        request = GenerationRequest(
             list(prompt_ids), len(prompt_ids), sampling, frozenset(sampling.stop_token_ids), limit,
             uniforms(seed, limit), asyncio.get_running_loop().create_future(), on_tokens,
         )  # fmt: skip
@@ -471,8 +473,8 @@ class TorchEngine:
         if not request.starts or request.starts[-1][0] != self.version:
             request.starts.append((self.version, len(request.logprobs) - 1))
         self.sampled_tokens += 1
-        told = request.on_tokens is not None and request.on_tokens([token], [logprob])
-        stopped = bool(told) or token in request.stop
+        enough = request.on_tokens is not None and request.on_tokens([token], [logprob])
+        stopped = bool(enough) or token in request.stop
         if not (stopped or len(request.logprobs) >= request.limit):
             return request.future.done()  # canceled by its caller
         if not request.future.done():

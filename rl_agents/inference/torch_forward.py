@@ -148,7 +148,7 @@ MASK_CELLS = 1 << 25
 RECORDED, COMPARED = (2, 3, 5), ((1, 1, 1), (3, 1, 9), (2, 4, 12))
 
 
-class Step(torch.nn.Module):
+class DecodingStep(torch.nn.Module):
     """The model as a function of tensors."""
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -190,7 +190,7 @@ class Passes:
         self._mask_cells = MASK_CELLS // group_heads(model)
         self.device = model.device
         self.recorded = False
-        self._step: Any = Step(model)
+        self._step: Any = DecodingStep(model)
         self._plain = self._step
         self._count = 0
         self._span = torch.arange(max_len + 1, device=self.device)
@@ -242,7 +242,7 @@ class Passes:
         return self._plain(ids, position, where, span, memory)  # type: ignore[no-any-return]
 
 
-def recording(step: Step, memory: Sequence[torch.Tensor]) -> Any:
+def recording(step: DecodingStep, memory: Sequence[torch.Tensor]) -> Any:
     """Return a replay of ``step`` by torch's interpreter, or None if that would not be the same function.
 
     Args:
@@ -266,7 +266,7 @@ def recording(step: Step, memory: Sequence[torch.Tensor]) -> Any:
     return found if same else None
 
 
-def _same(step: Step, found: Any, memory: Sequence[torch.Tensor], shape: tuple[int, int, int]) -> bool:
+def _same(step: DecodingStep, found: Any, memory: Sequence[torch.Tensor], shape: tuple[int, int, int]) -> bool:
     """Whether both give the same logits, keys and values, bit by bit."""
     ours, theirs = _example(memory, *shape), _example(memory, *shape)
     return torch.equal(step(*ours), found(*theirs)) and all(map(torch.equal, ours[-1], theirs[-1]))

@@ -26,7 +26,7 @@ from vllm.platforms import current_platform
 from rl_agents.inference.base import EngineError
 from rl_agents.inference.model_shape import padding_begins
 from rl_agents.inference.vllm_common import ABANDON, FILE, RECEIVER, TENSORS
-from rl_agents.inference.weights import Entry, views
+from rl_agents.inference.weights import TensorEntry, views
 
 
 @dataclass
@@ -95,7 +95,7 @@ class StoreReceiver(WeightTransferEngine[Any, Any]):
         if ABANDON in update_info:
             raise EngineError("the update is abandoned")
         if FILE in update_info:
-            index = tuple(Entry(name, dtype, tuple(shape), at) for name, dtype, shape, at in update_info["index"])
+            index = tuple(TensorEntry(name, dtype, tuple(shape), at) for name, dtype, shape, at in update_info["index"])
             # Copy-on-write: the file stays as it is, and torch does not warn of a read-only array.
             tensors = views(np.memmap(update_info[FILE], dtype=np.uint8, mode="c"), index)
         else:

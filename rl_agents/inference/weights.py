@@ -26,7 +26,7 @@ ALIGN = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TensorEntry:
     name: str
     dtype: str
     shape: tuple[int, ...]
@@ -42,7 +42,7 @@ class PackedWeights:
     """A bucket: tensors in one ``uint8`` buffer, and their index."""
 
     buffer: np.ndarray
-    index: tuple[Entry, ...]
+    index: tuple[TensorEntry, ...]
 
 
 def untied(weights: Weights, tied: bool = False) -> dict[str, torch.Tensor]:
@@ -63,11 +63,11 @@ def untied(weights: Weights, tied: bool = False) -> dict[str, torch.Tensor]:
     return kept
 
 
-def layout(weights: Mapping[str, torch.Tensor]) -> tuple[tuple[Entry, ...], int]:
+def layout(weights: Mapping[str, torch.Tensor]) -> tuple[tuple[TensorEntry, ...], int]:
     """Return the index for ``weights`` and the size of the buffer in bytes."""
     entries, offset = [], 0
     for name, tensor in weights.items():
-        entry = Entry(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), offset)
+        entry = TensorEntry(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), offset)
         entries.append(entry)
         offset += -(-entry.nbytes // ALIGN) * ALIGN
     return tuple(entries), offset
@@ -99,7 +99,7 @@ def _packed(tensors: Mapping[str, torch.Tensor]) -> PackedWeights:
     return PackedWeights(buffer, index)
 
 
-def write(weights: Mapping[str, torch.Tensor], index: tuple[Entry, ...], buffer: np.ndarray) -> None:
+def write(weights: Mapping[str, torch.Tensor], index: tuple[TensorEntry, ...], buffer: np.ndarray) -> None:
     for name, view in views(buffer, index).items():
         view.copy_(weights[name])
 
@@ -109,7 +109,7 @@ def unpack(packed: Iterable[PackedWeights]) -> dict[str, torch.Tensor]:
     return {name: view for bucket in packed for name, view in views(bucket.buffer, bucket.index).items()}
 
 
-def views(buffer: np.ndarray, index: tuple[Entry, ...]) -> dict[str, torch.Tensor]:
+def views(buffer: np.ndarray, index: tuple[TensorEntry, ...]) -> dict[str, torch.Tensor]:
     with warnings.catch_warnings():
         # An array from Ray's object store is read-only, which torch does not support and warns about.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")

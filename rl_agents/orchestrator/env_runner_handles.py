@@ -22,7 +22,7 @@ from ray.exceptions import ObjectLostError, RayError
 from rl_agents.errors import LearnerLost, described
 from rl_agents.inference.base import EngineError, EngineSettings, NoEngine
 from rl_agents.inference.client import brief
-from rl_agents.inference.engine_group import START_S, Outcome, Packed, stored
+from rl_agents.inference.engine_group import START_S, CallOutcome, Packed, stored
 from rl_agents.inference.weights import unpack
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.request_queue import JobBatch
@@ -256,11 +256,11 @@ class HostEngine:
     version: int
     number: int
 
-    def __call__(self, runner: Any) -> Outcome:
+    def __call__(self, runner: Any) -> CallOutcome:
         """Return the outcome, because an exception would end the runner."""
         dead = getattr(runner.engine, "dead", None)
         if dead is not None:
-            return Outcome("dead", dead)
+            return CallOutcome("dead", dead)
         try:
             packed = None
             if self.weights is not None and runner.pushes != self.number:
@@ -273,8 +273,8 @@ class HostEngine:
         except Exception as error:
             if not runner.pushes and self.weights is not None:  # else it samples from the checkpoint
                 runner.engine = NoEngine(brief(error))
-            return Outcome("gone" if isinstance(error, ObjectLostError) else "failed", brief(error))
-        return Outcome("ok")
+            return CallOutcome("gone" if isinstance(error, ObjectLostError) else "failed", brief(error))
+        return CallOutcome("ok")
 
 
 @dataclass
@@ -325,16 +325,18 @@ class RunnerEngines:
             self.runners.lose(runner, kill=outcomes.pop(runner).text != RUNNER)
         self._complain(outcomes)
 
-    def _equip(self, timeout_s: float) -> dict[int, Outcome]:
+    def _equip(self, timeout_s: float) -> dict[int, CallOutcome]:
         """Send the call to all living runners; return the outcomes that are not ``ok``, by runner."""
         call = self.call()
         asked = {runner: self.runners.send(runner, call) for runner in self.runners.ids()}
         found = heard(self.runners, asked, timeout_s)
-        outcomes = {r: Outcome("dead", RUNNER) if isinstance(each, RunnerLost) else each for r, each in found.items()}
-        late = dict.fromkeys(asked, Outcome("late", f"no answer within {timeout_s:g} s"))
+        outcomes = {
+            r: CallOutcome("dead", RUNNER) if isinstance(each, RunnerLost) else each for r, each in found.items()
+        }
+        late = dict.fromkeys(asked, CallOutcome("late", f"no answer within {timeout_s:g} s"))
         return {runner: outcome for runner, outcome in outcomes.items() if outcome.kind != "ok"} | late
 
-    def _complain(self, problems: Mapping[int, Outcome]) -> None:
+    def _complain(self, problems: Mapping[int, CallOutcome]) -> None:
         texts = [f"engine of env runner {runner}: {outcome.text}" for runner, outcome in sorted(problems.items())]
         if any(outcome.kind == "gone" for outcome in problems.values()):
             raise LearnerLost("; ".join(texts))

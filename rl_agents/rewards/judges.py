@@ -347,9 +347,9 @@ def check_judge(keys: Any, prefix: str = "") -> None:
 
 
 #: The question about an answer: `Judge.verdict` or `Judge.complete`.
-Asked = Literal["verdict", "complete"]
+JudgeQuestion = Literal["verdict", "complete"]
 #: Returns true or false, a number from 0 to 1, or a coroutine that returns one of these.
-Judging = Callable[[Reading, Asked], Any]
+Judging = Callable[[Reading, JudgeQuestion], Any]
 
 
 @dataclass(frozen=True)
@@ -369,7 +369,7 @@ class FunctionJudge:
     async def complete(self, reading: Reading) -> float:
         return await self._judged(reading, "complete")
 
-    async def _judged(self, reading: Reading, asked: Asked) -> float:
+    async def _judged(self, reading: Reading, asked: JudgeQuestion) -> float:
         try:
             if self.remote:
                 async with asyncio.timeout(self.timeout_s or None) as limit:

@@ -132,7 +132,7 @@ def _ngrams(words: list[str], n: int) -> Counter[tuple[str, ...]]:
 
 
 @dataclass(slots=True)
-class Score:
+class RewardStages:
     """The parts of one episode's reward; None if the stage was not reached."""
 
     process: float
@@ -205,22 +205,22 @@ class ProgressiveReward:
         scored = [t for t in trajectories if "prs" in t.facts]
         return _metrics(scored) if scored else {}
 
-    def _first_stage(self, reading: Reading) -> Score:
+    def _first_stage(self, reading: Reading) -> RewardStages:
         process = process_reward(reading.calls_parsed, bool(reading.answer), require_tool_call=self.require_tool_call)
-        return Score(process, FORMAT_REWARD if reading.tags_complete else 0.0)
+        return RewardStages(process, FORMAT_REWARD if reading.tags_complete else 0.0)
 
-    def _judge_counts(self, score: Score) -> bool:
+    def _judge_counts(self, score: RewardStages) -> bool:
         if self.form == "general":
             return score.base >= self.thresholds[0]
         return self.form == "long" and score.process >= 1.0
 
-    def _answer_counts(self, score: Score) -> bool:
+    def _answer_counts(self, score: RewardStages) -> bool:
         if self.form == "short":
             return score.process >= 1.0
         return score.judge is not None and score.judge >= (self.thresholds[1] if self.form == "general" else 1.0)
 
-    def _ask_judge(self, readings: Sequence[Reading], scores: Sequence[Score]) -> list[str]:
-        """Fill ``Score.judge`` if its stage is reached; return a failure, or an empty text, for every episode."""
+    def _ask_judge(self, readings: Sequence[Reading], scores: Sequence[RewardStages]) -> list[str]:
+        """Fill ``judge`` of scores that reach its stage; return a failure, or an empty text, for every episode."""
         failures = [""] * len(scores)
         due = [i for i, score in enumerate(scores) if self._judge_counts(score)]
         if self.judge is None or not due:
@@ -257,7 +257,7 @@ class ProgressiveReward:
             )
         return short_form_bleu(reading.answer, reading.references)
 
-    def _total(self, score: Score) -> float:
+    def _total(self, score: RewardStages) -> float:
         judge, answer = score.judge or 0.0, score.answer or 0.0
         if self.form == "short":
             return short_form_reward(score.process, score.format, answer)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from rl_agents.tools.shapes import CANONICAL, Shape, Written, find_calls, without
+from rl_agents.tools.shapes import CANONICAL, FoundCall, Shape, find_calls, without
 from rl_agents.tools.strict_json import DECODER, canonical, check_plain, strict_json
 from rl_agents.tools.thoughts import read_thoughts
 
@@ -189,7 +189,7 @@ def write_response(content: str, calls: Sequence[ToolCall]) -> str:
     return "\n".join([*parts, *(f"<tool_call>\n{call}\n</tool_call>" for call in calls)])
 
 
-def _calls(found: Iterable[Written], schemas: Mapping[str, Mapping[str, Any]]) -> tuple[ToolCall, ...]:
+def _calls(found: Iterable[FoundCall], schemas: Mapping[str, Mapping[str, Any]]) -> tuple[ToolCall, ...]:
     calls: list[ToolCall] = []
     for written in found:
         if written.as_text:

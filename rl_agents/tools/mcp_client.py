@@ -24,7 +24,7 @@ from typing import Any, Self
 from rl_agents.background import begin, elsewhere
 from rl_agents.errors import InputError
 from rl_agents.installation import pip_install
-from rl_agents.queues import Line, in_line
+from rl_agents.queues import CallQueue, queued
 from rl_agents.tools.calls import Tool, read_tool
 from rl_agents.tools.mcp_servers import ServerSpec
 from rl_agents.tools.toolbox import ToolError
@@ -105,7 +105,7 @@ class Link:
     def __init__(self, spec: ServerSpec, start_timeout_s: float, concurrency: int) -> None:
         self.spec, self._timeout_s, self._concurrency = spec, start_timeout_s, concurrency
         self._places, self._repeats, self._lock = asyncio.Semaphore(concurrency), asyncio.Lock(), asyncio.Lock()
-        self._line = Line(f"MCP server '{spec.name}', asked by {concurrency} at once,")
+        self._line = CallQueue(f"MCP server '{spec.name}', asked by {concurrency} at once,")
         self._session: Any = None
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
@@ -125,7 +125,7 @@ class Link:
         longest_s = timeout_s + GRACE_S + CLOSE_TIMEOUT_S + self._timeout_s
         for places in (1, self._concurrency):
             async with contextlib.AsyncExitStack() as held:
-                with in_line(self._line, longest_s):
+                with queued(self._line, longest_s):
                     if places > 1:
                         await held.enter_async_context(self._repeats)
                     for _ in range(places):

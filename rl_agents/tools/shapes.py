@@ -17,7 +17,7 @@ MAX_FAILURES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class FoundCall:
     """A call, or a list of calls, and its place in a text.
 
     Attributes:
@@ -54,7 +54,7 @@ class Shape:
     parameter: re.Pattern[str] | None = None
     decode: Callable[[str, int], tuple[Any, int]] = DECODER.raw_decode
 
-    def read(self, text: str, start: int) -> Written | None:
+    def read(self, text: str, start: int) -> FoundCall | None:
         """Read the call that begins at ``start``; None if there is none of this form."""
         head = self.head.match(text, start)
         if head is None:
@@ -68,7 +68,7 @@ class Shape:
         name = head.groupdict().get("name")
         if tail is None:
             return None
-        return Written(start, tail.end(), name, value, as_text=self.parameter is not None, several=not self.closing)
+        return FoundCall(start, tail.end(), name, value, as_text=self.parameter is not None, several=not self.closing)
 
     def problem(self, text: str, start: int) -> str:
         end = text.find(self.closing, start) if self.closing else len(text)
@@ -91,7 +91,7 @@ class Shape:
         return found, start
 
 
-def find_calls(text: str, shapes: Sequence[Shape]) -> tuple[list[Written], str]:
+def find_calls(text: str, shapes: Sequence[Shape]) -> tuple[list[FoundCall], str]:
     """Return all calls of these forms, and the problem of the first opening that cannot be read (or an empty text)."""
     if not shapes:
         return [], ""
@@ -110,7 +110,7 @@ def find_calls(text: str, shapes: Sequence[Shape]) -> tuple[list[Written], str]:
     return found, problem
 
 
-def without(text: str, calls: Sequence[Written], filler: str = "") -> str:
+def without(text: str, calls: Sequence[FoundCall], filler: str = "") -> str:
     """Return the text without the calls, or with ``filler`` for each of their characters."""
     parts, position = [], 0
     for call in calls:

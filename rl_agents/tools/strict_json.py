@@ -20,10 +20,10 @@ def check_text_file(start: bytes) -> None:
             raise ValueError(f"{kind}, not JSON or JSONL; unpack it first")
 
 
-class Written(float):
+class WrittenFloat(float):
     """A fraction of JSON that keeps its text, such as ``1.50``."""
 
-    def __new__(cls, text: str) -> Written:
+    def __new__(cls, text: str) -> WrittenFloat:
         number = super().__new__(cls, text)
         number.text = text
         return number
@@ -35,12 +35,12 @@ def written(value: Any) -> Any:
     """Return a number as text, a fraction of a `DECODER_OF_TABLES` as it is written; anything else unchanged."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
-    return value.text if isinstance(value, Written) else str(value)
+    return value.text if isinstance(value, WrittenFloat) else str(value)
 
 
 def json_type(value: Any) -> type:
-    """Return the type of a JSON value, which of a `Written` is float."""
-    return float if isinstance(value, Written) else type(value)
+    """Return the type of a JSON value, which of a `WrittenFloat` is float."""
+    return float if isinstance(value, WrittenFloat) else type(value)
 
 
 def strict_json(text: str, decoder: json.JSONDecoder | None = None) -> Any:
@@ -124,4 +124,6 @@ def _no_constants(name: str) -> NoReturn:
 
 #: ``DECODER.raw_decode(text, position)`` reads one of several values.
 DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_no_constants)
-DECODER_OF_TABLES = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_no_constants, parse_float=Written)
+DECODER_OF_TABLES = json.JSONDecoder(
+    object_pairs_hook=_unique_keys, parse_constant=_no_constants, parse_float=WrittenFloat
+)

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from rl_agents.background import elsewhere
 from rl_agents.errors import InputError
-from rl_agents.queues import Line, in_line
+from rl_agents.queues import CallQueue, queued
 
 #: Longest wait of the client between two attempts, in seconds (openai's ``MAX_RETRY_AFTER_DELAY``).
 LONGEST_PAUSE_S = 120.0
@@ -72,7 +72,7 @@ class ModelServer:
     async def _post(self, path: str, body: Mapping[str, Any]) -> Any:
         longest_s = self.timeout_s * (self.retries + 1) + LONGEST_PAUSE_S * self.retries
         peer = _peer(id(asyncio.get_running_loop()), self.url, self.key, self.concurrency)
-        with in_line(peer.line, longest_s):
+        with queued(peer.line, longest_s):
             await peer.places.acquire()
         peer.line.moves()
         try:
@@ -115,7 +115,7 @@ class _Peer:
         import openai
 
         self.places = asyncio.Semaphore(bound)
-        self.line = Line(f"{url}, asked by {bound} at once,")
+        self.line = CallQueue(f"{url}, asked by {bound} at once,")
         try:
             self.client = openai.AsyncOpenAI(base_url=url, api_key=key or "none")
         except (ValueError, openai.OpenAIError) as error:

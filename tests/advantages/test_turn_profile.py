@@ -3,13 +3,13 @@
 import pytest
 
 from rl_agents.algorithms.pivotrl import turn_profile
-from rl_agents.pivot import Rule, choose_pivots
+from rl_agents.pivot import PivotRule, choose_pivots
 from rl_agents.rewards.verifiers.tool_calls import word_similarity
 
 
 def pivots(outcomes, **bounds):
     names = [str(number) for number in range(len(outcomes))]
-    return choose_pivots(*turn_profile(outcomes), names, Rule(**bounds)).tolist()
+    return choose_pivots(*turn_profile(outcomes), names, PivotRule(**bounds)).tolist()
 
 
 def test_profile_of_the_reference_example():

@@ -231,9 +231,9 @@ def test_a_caller_that_comes_back_drops_what_it_had_asked_for(group: InferenceGr
     handle = group.handles()[0]
     dead = [(i, PROMPT, LONG) for i in range(8)]
     hold(handle)
-    first = handle.exchange.remote("runner-3/first", dead)
+    first = handle.serve_batch.remote("runner-3/first", dead)
     await_outstanding(handle, 8)
-    ray.get(handle.exchange.remote("runner-3/second", []))
+    ray.get(handle.serve_batch.remote("runner-3/second", []))
     assert stats(handle)["outstanding"] == 0
     assert ray.get(first)[0] == []
     let_go(handle)
@@ -243,12 +243,12 @@ def test_known_requests_are_not_started_twice(group: InferenceGroup) -> None:
     handle = group.handles()[0]
     before = stats(handle)["sampled_tokens"]
     hold(handle)
-    calls = [handle.exchange.remote("runner-4/x", [(0, PROMPT, SHORT)]) for _ in range(3)]
+    calls = [handle.serve_batch.remote("runner-4/x", [(0, PROMPT, SHORT)]) for _ in range(3)]
     assert [replies for replies, _ in ray.get(calls)] == [[]] * 3, "all have arrived, and none has a reply yet"
     let_go(handle)
     replies: list[Any] = []
     while not replies:
-        replies, _ = ray.get(handle.exchange.remote("runner-4/x", []))
+        replies, _ = ray.get(handle.serve_batch.remote("runner-4/x", []))
     assert [request_id for request_id, _ in replies] == [0]
     assert stats(handle)["sampled_tokens"] - before == 8
 

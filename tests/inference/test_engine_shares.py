@@ -33,7 +33,7 @@ class Engine:
         self.exchanges = 0
 
     @property
-    def exchange(self) -> "Engine":
+    def serve_batch(self) -> "Engine":
         return self
 
     @property

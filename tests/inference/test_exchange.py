@@ -32,7 +32,7 @@ def requests(*milliseconds: int) -> list[Any]:
 
 def answered(engine: actor.EngineActor, *milliseconds: int) -> tuple[list[int], float]:
     async def exchange() -> list[int]:
-        replies, _ = await engine.exchange("a/1", requests(*milliseconds))
+        replies, _ = await engine.serve_batch("a/1", requests(*milliseconds))
         return [number for number, _ in replies]
 
     started = time.monotonic()

@@ -126,11 +126,11 @@ def test_calls_cancelled_around_a_sync_leave_nothing_behind(rig: Rig, mode: str)
     asked = [(number, prompt, LONG) for number, prompt in enumerate(prompts(80))]
 
     async def scenario() -> None:
-        await handle.exchange.remote("dying/1", asked)
+        await handle.serve_batch.remote("dying/1", asked)
         sync = asyncio.create_task(asyncio.to_thread(weights.change))
         await asyncio.sleep(0.05)
-        await handle.exchange.remote("dying/2", asked[:40])
-        await handle.exchange.remote("dying/3", [])
+        await handle.serve_batch.remote("dying/2", asked[:40])
+        await handle.serve_batch.remote("dying/3", [])
         await sync
 
     def left(engine: Any) -> list[int]:

@@ -9,7 +9,7 @@ import pytest
 from rl_agents import pivot
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.errors import InputError
-from rl_agents.pivot import Outcomes, Rule, choose_pivots, profile_turns
+from rl_agents.pivot import PivotRule, TurnOutcomes, choose_pivots, profile_turns
 from rl_agents.traces.desk import desk_turns
 from rl_agents.traces.store import write_turns
 
@@ -40,7 +40,7 @@ class Player:
         return trajectory
 
 
-def profiled(player: Player, folder: Path, seen: list[int] | None = None) -> list[Outcomes]:
+def profiled(player: Player, folder: Path, seen: list[int] | None = None) -> list[TurnOutcomes]:
     return profile_turns(
         player, TURNS, folder, rollouts=8, chunk=4, seed=5,
         on_progress=lambda done: (seen if seen is not None else []).append(len(done)),
@@ -96,13 +96,13 @@ def test_pivots_have_open_outcomes_and_are_hard_and_the_random_arm_does_not_look
     # Golden cases of two, eight, no and six successes in eight rollouts.
     mean, variance = np.array([0.25, 1.0, 0.0, 0.75, 0.6, 0.5]), np.array([0.1875, 0.0, 0.0, 0.1875, 0.24, 0.25])
     names = list("abcdef")
-    assert choose_pivots(mean, variance, names, Rule()).tolist() == [True, False, False, False, False, True]
-    assert choose_pivots(mean, variance, names, Rule(max_mean=0.8)).sum() == 4
-    assert choose_pivots(mean, variance, names, Rule(max_mean=0.8, at_most=2)).tolist() == [
+    assert choose_pivots(mean, variance, names, PivotRule()).tolist() == [True, False, False, False, False, True]
+    assert choose_pivots(mean, variance, names, PivotRule(max_mean=0.8)).sum() == 4
+    assert choose_pivots(mean, variance, names, PivotRule(max_mean=0.8, at_most=2)).tolist() == [
         True, False, False, False, False, True,
     ]  # fmt: skip
     noise = np.full(6, 1e-12)
-    assert not choose_pivots(mean, noise, names, Rule()).any(), "what floats make of equal scores is no variance"
+    assert not choose_pivots(mean, noise, names, PivotRule()).any(), "what floats make of equal scores is no variance"
     drawn = [pivot.choose_at_random(1000, 100, seed) for seed in (0, 0, 1)]
     assert all(keep.sum() == 100 for keep in drawn)
     assert (drawn[0] == drawn[1]).all() and (drawn[0] != drawn[2]).any()

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from rl_agents.pivot import Rule, plot_profile
+from rl_agents.pivot import PivotRule, plot_profile
 from rl_agents.reporting.views import plot_success
 
 #: Okabe and Ito's colors, darker for thin lines, and grays.
@@ -33,7 +33,7 @@ def success(path: Path) -> None:
 def profile(path: Path) -> None:
     mean = np.array([0.0, 0.25, 0.5, 1.0])
     keep = np.array([False, True, True, False])
-    plot_profile(mean, mean * (1 - mean), keep, Rule(), path / "profile.png", "pivots of the help desk")
+    plot_profile(mean, mean * (1 - mean), keep, PivotRule(), path / "profile.png", "pivots of the help desk")
 
 
 @pytest.mark.parametrize("draw", [success, profile])

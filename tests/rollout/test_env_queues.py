@@ -15,8 +15,8 @@ from rollout.test_env_worker import play
 from rollout.waiting import Waiting
 
 from rl_agents import background
-from rl_agents.background import Remembered
-from rl_agents.queues import Line, QueueWait, in_line
+from rl_agents.background import SharedAnswers
+from rl_agents.queues import CallQueue, QueueWait, queued
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.env_worker import EnvGuard, TaskWatch
@@ -27,7 +27,7 @@ from rl_agents.web.model_server import ModelServer
 
 LIMITS = Limits(max_turns=1, max_response_tokens=6, max_model_len=600, env_timeout_s=1.0)
 MCP_SERVER = str(Path(__file__).parents[1] / "tools" / "mcp_server.py")
-REMEMBERED: Remembered[Any] = Remembered(64)
+REMEMBERED: SharedAnswers[Any] = SharedAnswers(64)
 
 
 class Judged(Waiting):
@@ -140,10 +140,10 @@ def test_who_waits_for_a_turn_at_a_tool_has_not_failed() -> None:
 
 @pytest.mark.parametrize("place", ["coroutine", "plain"])
 def test_a_queue_that_never_moves_ends_with_what_it_is(place: str) -> None:
-    line, watch = Line("the judge, asked by 1 at once,"), TaskWatch()
+    line, watch = CallQueue("the judge, asked by 1 at once,"), TaskWatch()
 
     async def waits() -> None:
-        with in_line(line, 0.6):
+        with queued(line, 0.6):
             await asyncio.sleep(30)
 
     def waits_plainly() -> None:
@@ -158,20 +158,20 @@ def test_a_queue_that_never_moves_ends_with_what_it_is(place: str) -> None:
 
 
 def test_a_queue_that_moves_may_take_long_and_is_counted_once() -> None:
-    line = Line("the judge")
+    line = CallQueue("the judge")
 
     async def waits() -> str:
-        with in_line(line, 30.0):
+        with queued(line, 30.0):
             for _ in range(30):
                 await asyncio.sleep(0.05)
                 line.moves()
         return "served"
 
     assert asyncio.run(EnvGuard("t", 1, 1.0).call(waits)) == "served"
-    standing, line, begun = QueueWait(), Line("x"), time.monotonic()
+    standing, line, begun = QueueWait(), CallQueue("x"), time.monotonic()
 
     def stand(seconds: float) -> None:
-        with standing.used(), in_line(line, 1.0):
+        with standing.used(), queued(line, 1.0):
             time.sleep(seconds)
 
     threads = [threading.Thread(target=stand, args=(seconds,)) for seconds in (0.1, 0.2)]
@@ -182,4 +182,4 @@ def test_a_queue_that_moves_may_take_long_and_is_counted_once() -> None:
     assert 0.2 <= standing.waited <= time.monotonic() - begun
     before = standing.waited
     time.sleep(0.05)
-    assert standing.waited == before and not standing.in_line
+    assert standing.waited == before and not standing.queued

@@ -19,12 +19,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rl_agents.background import Remembered
+from rl_agents.background import SharedAnswers
 from rl_agents.envs.harbor import PAGE, HarborOptions
 from rl_agents.envs.harbor.tasks import CONTAINERS, Task
 from rl_agents.errors import InputError
 from rl_agents.gateway.process_supervisor import one_line, supervised
-from rl_agents.queues import Line, in_line
+from rl_agents.queues import CallQueue, queued
 
 #: Bytes of output that end a command, and seconds for a container engine's own work.
 MAX_BYTES, ENGINE_S = 1 << 20, 60.0
@@ -48,7 +48,7 @@ cd /logs/verifier; for name in reward.json reward.txt; do [ -e $name ] && echo $
 echo; exec tail -n 3 test-stdout.txt"""
 #: (exit code, or None if a limit ended the command; output)
 Ended = tuple[int | None, str]
-_images: Remembered[str] = Remembered(4096)
+_images: SharedAnswers[str] = SharedAnswers(4096)
 
 
 @lru_cache
@@ -70,7 +70,7 @@ def sandbox_kind(wanted: str) -> str:
 async def execute(argv: Sequence[str], limit_s: float, variables: Mapping[str, str]) -> Ended:
     """Run a program, which has a limit of its own: that of the environment's call does not count."""
     said, code = bytearray(), None
-    with in_line(Line(argv[0]), limit_s + ENGINE_S):
+    with queued(CallQueue(argv[0]), limit_s + ENGINE_S):
         # A supervisor would also end podman's own processes, which outlive a command.
         pipes: dict[str, Any] = {"stdin": -1, "stdout": -1, "stderr": asyncio.subprocess.STDOUT, "env": variables}
         engine = argv[0] in CONTAINERS

@@ -30,7 +30,7 @@ from rl_agents.envs.stateful import StepResult
 from rl_agents.envs.tool_turns import tool_help
 from rl_agents.errors import InputError, NoPlayer, named, number_from, report_once
 from rl_agents.plugins import member
-from rl_agents.queues import Line, in_line
+from rl_agents.queues import CallQueue, queued
 from rl_agents.tools.calls import Response, Tool, ToolCall, read_response, read_tool, typed
 from rl_agents.tools.thoughts import read_thoughts
 from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolError, feedback, render_results
@@ -186,7 +186,7 @@ class OpenEnv(gymnasium.Env[str, str]):
     async def _began(self, sent: Mapping[str, Any]) -> Reply:
         """Reset the server's environment; wait for a server that is away, at most ``env.wait_s``."""
         wait_s, since = self.options.wait_s, time.monotonic()
-        with in_line(Line(self._where), wait_s + 2 * self.options.timeout_s):
+        with queued(CallQueue(self._where), wait_s + 2 * self.options.timeout_s):
             while True:
                 try:
                     return await elsewhere(self._opened(sent))

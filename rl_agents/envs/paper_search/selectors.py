@@ -19,7 +19,7 @@ from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any, ClassVar
 
-from rl_agents.background import Remembered
+from rl_agents.background import SharedAnswers
 from rl_agents.envs.paper_search import PaperSearchOptions
 from rl_agents.envs.paper_search.library import Library, Task
 from rl_agents.errors import InputError
@@ -84,7 +84,7 @@ class ServerSelector(OpenAIJudge):
         known: scores by query and paper, also of requests in progress.
     """
 
-    known: Remembered[float] = field(default_factory=lambda: Remembered(KEPT_SCORES), compare=False, repr=False)
+    known: SharedAnswers[float] = field(default_factory=lambda: SharedAnswers(KEPT_SCORES), compare=False, repr=False)
 
     async def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
         """Return the relevance of each paper. A paper is requested once per query.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from rl_agents.background import Remembered, settled
+from rl_agents.background import SharedAnswers, settled
 from rl_agents.chat.messages import split_thoughts
 from rl_agents.errors import described
 from rl_agents.rewards.judges import JudgeError, OpenAIJudge
@@ -120,7 +120,7 @@ def _checked(verifier: Verifier, turn: Turn) -> Verdict:
 
 
 SHOWN_MESSAGES, SHOWN_CHARACTERS = 6, 2000
-_verdicts: Remembered[float] = Remembered(4096)
+_verdicts: SharedAnswers[float] = SharedAnswers(4096)
 
 
 @dataclass(frozen=True)
