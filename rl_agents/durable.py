@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,19 +27,25 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def replace_text(path: Path, text: str | bytes) -> None:
-    """Replace ``path`` atomically: readers see the old text or the new one.
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a draft that replaces ``path`` atomically at the end: readers see the old content or the new one.
 
     Raises:
-        OSError: it cannot be written; the old text stays, and no draft remains.
+        OSError: it cannot be written; the old content stays, and no draft remains.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_bytes(text if isinstance(text, bytes) else text.encode())
+        yield draft
         os.replace(draft, path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def replace_text(path: Path, text: str | bytes) -> None:
+    with replacing(path) as draft:
+        draft.write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
 def read_json(path: Path, kind: type[Data]) -> Data:

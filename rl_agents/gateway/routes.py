@@ -74,8 +74,7 @@ async def _answer(service: ModelService, dialect: ModuleType, request: Request) 
     call, pending = service.begin(request, dialect, await request.body())
     headers = dialects.ignored_header(call)
     if call.stream:
-        parts = await dialects.primed(pending.stream())
-        return dialects.event_stream(dialect.events(call, parts), headers)
+        return await dialects.event_stream(dialect, call, pending.stream(), headers)
     leaving = asyncio.ensure_future(_left(request))
     try:
         answers = await pending.answers(leaving)

@@ -195,8 +195,8 @@ def make_app(gateway: Gateway, admin: str, on_end: OnEnd | None, local: bool) ->
         json_route("/rl/end", api.end, "POST"),
     ]
     routes = [*calls, *sessions, Mount("/s/{session}", routes=calls)]
-    app = Starlette(routes=routes, exception_handlers=handlers(logger, "gateway's log", dialects.written))
-    return Guard(app, api, MAX_BODY_BYTES, local=local, write=dialects.written)
+    app = Starlette(routes=routes, exception_handlers=handlers(logger, "gateway's log", dialects.error_body))
+    return Guard(app, api, MAX_BODY_BYTES, local=local, write=dialects.error_body)
 
 
 async def body_of(request: Request) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from rl_agents.envs.base import env_spec
 from rl_agents.errors import InputError
 from rl_agents.gateway.answers import CallServer, PendingRequest, answering
 from rl_agents.gateway.calls import GatewayLimits, ModelAnswer, ModelCall
-from rl_agents.gateway.dialects import chat_completions, messages, model_body, written
+from rl_agents.gateway.dialects import chat_completions, error_body, messages, model_body
 from rl_agents.gateway.routes import json_route, model_routes
 from rl_agents.gateway.stream_view import opened_thought
 from rl_agents.inference.base import Completion, EngineError, OnTokens, Sampling
@@ -103,8 +103,8 @@ class Service(CallServer):
             json_route("/", self.page),
             json_route("/static/{name}", self.page),
         ]
-        guard = Middleware(Guard, keys=keys, max_body_bytes=self._options.max_body_kb * 1024, write=written)
-        errors = handlers(logger, "server's log", written)
+        guard = Middleware(Guard, keys=keys, max_body_bytes=self._options.max_body_kb * 1024, write=error_body)
+        errors = handlers(logger, "server's log", error_body)
         return Starlette(
             routes=routes, middleware=[guard], exception_handlers=errors, lifespan=lambda _: self.running()
         )

@@ -65,12 +65,7 @@ class Toolbox:
         ValueError: a name twice.
     """
 
-    def __init__(
-        self,
-        tools: Sequence[BoundTool],
-        max_calls: int = MAX_CALLS,
-        together: bool = False,
-    ) -> None:
+    def __init__(self, tools: Sequence[BoundTool], max_calls: int = MAX_CALLS, together: bool = False) -> None:
         self._tools = {bound.tool.name: bound for bound in tools}
         if len(self._tools) < len(tools):
             raise ValueError("a tool's name occurs twice")

@@ -6,12 +6,12 @@ be inferred from the calls.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rl_agents.chat.history import with_text_arguments
 from rl_agents.chat.messages import assistant_message, message_calls
 from rl_agents.data.hub import PREFIX
 from rl_agents.data.tables import open_table
@@ -21,13 +21,15 @@ from rl_agents.store.files import POOL_FILE
 from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import Exchange
 from rl_agents.tools.calls import Tool, read_response, read_tools
-from rl_agents.tools.strict_json import json_type, strict_json
+from rl_agents.tools.strict_json import json_type, read_json_file
 from rl_agents.traces.formats import FIELDS, Trace, read_trace, task_of, unpacked
 from rl_agents.traces.padding import nulls, unpadded
 from rl_agents.traces.store import TURNS_FILE, is_turn_file, read_turns
 from rl_agents.traces.turns import Extraction, Turn, extract_turns
 
 SQLITE = b"SQLite format 3\0"
+#: Most bytes of a file of tool definitions.
+MAX_TOOL_FILE = 1 << 26
 
 
 def pool_in(path: Path) -> Path | None:
@@ -103,7 +105,7 @@ def _conversation(last: int, answered: Mapping[int, Exchange]) -> dict[str, Any]
     for call in reversed(calls):
         request = answered[call].request
         header = request if "tools" in request else header
-        messages += [_sent(message) for message in request["messages"]] + [_answer(answered[call].answer)]
+        messages += [*with_text_arguments(request["messages"]), _answer(answered[call].answer)]
     return {"messages": [*header.get("system", ()), *messages], "tools": header.get("tools", [])}
 
 
@@ -117,15 +119,6 @@ def _answer(answer: Mapping[str, Any]) -> dict[str, Any]:
             for call in answer["tool_calls"]
         ]
     return message
-
-
-def _sent(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored message in OpenAI's form, in which arguments are text."""
-    calls = [
-        {**call, "function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}}
-        for call in message.get("tool_calls", ())
-    ]
-    return {**message, "tool_calls": calls} if calls else dict(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +223,7 @@ def read_tool_file(path: Path) -> tuple[Tool, ...]:
         InputError: a missing or broken file, or a broken definition.
     """
     try:
-        return read_tools(strict_json(Path(path).read_text(encoding="utf-8")))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
+        return read_tools(read_json_file(path, MAX_TOOL_FILE))
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
 

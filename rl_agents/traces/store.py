@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rl_agents.durable import replacing
 from rl_agents.errors import InputError
 from rl_agents.tools.calls import Tool, read_tools
 from rl_agents.traces.turns import Turn, action_name
@@ -36,13 +36,11 @@ def write_turns(path: Path, turns: Sequence[Turn], further: Mapping[str, Sequenc
 
 
 def write_table(path: Path, table: pyarrow.Table) -> None:
-    """Write a table to a hidden file, then rename it."""
     import pyarrow.parquet as parquet
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(f".{path.name}.{os.getpid()}")
-    parquet.write_table(table, hidden, compression="zstd")
-    os.replace(hidden, path)
+    with replacing(path) as draft:
+        parquet.write_table(table, draft, compression="zstd")
 
 
 def is_turn_file(path: Path) -> bool:

@@ -1,26 +1,26 @@
 """The APIs of agents' clients: OpenAI's Chat Completions and Responses, Anthropic's Messages.
 
-Every dialect is a module with four functions: ``read`` a request (an object of `rl_agents.tools.strict_json`), and
-write a ``whole`` answer, the ``events`` of a stream, and an ``error``. ``read`` raises `ApiError` (400) for a required
-field that is missing, or a field with a wrong type or an unsupported value.
+Every dialect is a module that can ``read`` a request (an object of `rl_agents.tools.strict_json`) and write a ``whole``
+answer, with a ``Writer`` of streams. ``read`` raises `ApiError` (400) for a required field that is missing, or a field
+with a wrong type or an unsupported value.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any
 
 from starlette.responses import StreamingResponse
 
-from rl_agents.gateway.calls import ModelCall
+from rl_agents.gateway.calls import ModelCall, StreamPart
 from rl_agents.gateway.dialects import chat_completions, messages, responses
-from rl_agents.gateway.dialects.stream import primed
+from rl_agents.gateway.dialects.stream import events, primed
 from rl_agents.web.errors import ApiError
 
-__all__ = ["DIALECTS", "dialect_of", "messages", "model_body", "models_body", "primed", "written"]
+__all__ = ["DIALECTS", "dialect_of", "error_body", "event_stream", "messages", "model_body", "models_body"]
 
 #: The first parts of paths below ``/v1`` that both providers have, and of Anthropic's own; all others are OpenAI's.
 SHARED, ANTHROPIC = ("models", "files"), ("messages", "complete", "organizations")
@@ -52,15 +52,18 @@ def models_body(model: Mapping[str, Any]) -> dict[str, Any]:
     return {"object": "list", "data": [model], "has_more": False, **ends}
 
 
-def written(error: ApiError, path: str, headers: Mapping[str, str]) -> dict[str, Any]:
+def error_body(error: ApiError, path: str, headers: Mapping[str, str]) -> dict[str, Any]:
     """Return the body of an error, given the request's path and headers (names in lower case)."""
-    body: dict[str, Any] = dialect_of(path, headers).error(error)
-    return body
+    return messages.error(error) if dialect_of(path, headers) is messages else error.body()
 
 
-def event_stream(events: AsyncIterator[bytes], headers: Mapping[str, str]) -> StreamingResponse:
+async def event_stream(
+    dialect: ModuleType, call: ModelCall, pieces: AsyncGenerator[StreamPart, None], headers: Mapping[str, str]
+) -> StreamingResponse:
+    """Return the response of a stream once its first piece is there; an earlier error is raised."""
+    sent = events(dialect.Writer(call), await primed(pieces), call.count)
     own = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    return StreamingResponse(events, media_type="text/event-stream", headers={**own, **headers})
+    return StreamingResponse(sent, media_type="text/event-stream", headers={**own, **headers})
 
 
 def ignored_header(call: ModelCall) -> dict[str, str]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
 
 from rl_agents.chat.messages import Excluded, Message, read_message
-from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Start, StreamPart, TokenLogprob
+from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Start, TokenLogprob
 from rl_agents.gateway.dialects.requests import DialectRequest, Limit, Stops, model_call, note_dropped, problem
-from rl_agents.gateway.dialects.stream import StreamedAnswer, logprob_entries, sse, written
+from rl_agents.gateway.dialects.stream import StreamedAnswer, logprob_entries, sse
 from rl_agents.web.bodies import read_body
 from rl_agents.web.errors import ApiError
 
@@ -71,17 +71,8 @@ def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
     return {**body, "choices": [_choice(call, answer) for answer in answers], "usage": _usage(answers)}
 
 
-def events(call: ModelCall, pieces: AsyncGenerator[StreamPart, None]) -> AsyncIterator[bytes]:
-    """Yield the chunks of a stream, and ``[DONE]`` at the end."""
-    return written(_Chunks(call), pieces, call.count)
-
-
-def error(problem: ApiError) -> dict[str, Any]:
-    return problem.body()
-
-
-class _Chunks:
-    """Writes chunks; every choice begins with its role and ends with its finish reason."""
+class Writer:
+    """Writes chunks, and ``[DONE]``; every choice begins with its role and ends with its finish reason."""
 
     def __init__(self, call: ModelCall) -> None:
         self._call = call
@@ -116,7 +107,7 @@ class _Chunks:
         yield b"data: [DONE]\n\n"
 
     def failure(self, problem: ApiError) -> Iterator[bytes]:
-        yield sse(error(problem))
+        yield sse(problem.body())
         yield b"data: [DONE]\n\n"
 
     def _text(self, delta: Delta) -> Iterator[bytes]:

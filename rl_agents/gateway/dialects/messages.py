@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
 
 from rl_agents.chat.messages import Excluded, Message, assistant_message, read_calls, read_content, short
-from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Start, StreamPart
+from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Start
 from rl_agents.gateway.dialects.requests import DialectRequest, Stops, model_call, note_dropped, problem, system_first
-from rl_agents.gateway.dialects.stream import StreamedAnswer, sse, written
+from rl_agents.gateway.dialects.stream import StreamedAnswer, sse
 from rl_agents.web.bodies import read_body, shown
 from rl_agents.web.errors import ApiError
 
@@ -182,10 +182,6 @@ def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
     return {**body, "content": blocks, **_ending(answer), "usage": _usage(answer.prompt_tokens, answer)}
 
 
-def events(call: ModelCall, pieces: AsyncGenerator[StreamPart, None]) -> AsyncIterator[bytes]:
-    return written(_Events(call), pieces, count=1)
-
-
 def counted(tokens: int) -> dict[str, Any]:
     return {"input_tokens": tokens}
 
@@ -195,7 +191,7 @@ def error(problem: ApiError) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": problem.message}}
 
 
-class _Events:
+class Writer:
     """Writes a message's events: one block after the other, each with a start, deltas and a stop."""
 
     def __init__(self, call: ModelCall) -> None:

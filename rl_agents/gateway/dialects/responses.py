@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
 
 from rl_agents.chat.items import messages_from_items
 from rl_agents.chat.messages import Excluded, Message
-from rl_agents.gateway.calls import (
-    AnsweredCall,
-    Delta,
-    ModelAnswer,
-    ModelCall,
-    Start,
-    StreamPart,
-    TokenLogprob,
-    ToolForm,
-)
+from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Start, TokenLogprob, ToolForm
 from rl_agents.gateway.dialects.requests import (
     DialectRequest,
     Limit,
@@ -28,7 +19,7 @@ from rl_agents.gateway.dialects.requests import (
     problem,
     system_first,
 )
-from rl_agents.gateway.dialects.stream import StreamedAnswer, logprob_entries, sse, written
+from rl_agents.gateway.dialects.stream import StreamedAnswer, logprob_entries, sse
 from rl_agents.tools.calls import Tool
 from rl_agents.web.bodies import read_body
 from rl_agents.web.errors import ApiError, bad_request
@@ -116,7 +107,7 @@ def finished(call: ModelCall, answer: ModelAnswer, output: Sequence[Item]) -> di
     return body
 
 
-class ResponseEvents:
+class Writer:
     """Writes a response's events: one item after the other, each added, filled and done."""
 
     def __init__(self, call: ModelCall) -> None:
@@ -311,11 +302,3 @@ def _params(sent: dict[str, Any]) -> dict[str, Any]:
 
 def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
     return finished(call, answers[0], output_items(call, answers[0]))
-
-
-def events(call: ModelCall, pieces: AsyncGenerator[StreamPart, None]) -> AsyncIterator[bytes]:
-    return written(ResponseEvents(call), pieces, count=1)
-
-
-def error(problem: ApiError) -> dict[str, Any]:
-    return problem.body()

@@ -26,7 +26,7 @@ class Writer(Protocol):
         """Return the events that replace the rest of the stream."""
 
 
-async def written(writer: Writer, pieces: AsyncGenerator[StreamPart, None], count: int) -> AsyncIterator[bytes]:
+async def events(writer: Writer, pieces: AsyncGenerator[StreamPart, None], count: int) -> AsyncIterator[bytes]:
     """Yield a stream's events; an error, or a missing answer, ends it with the dialect's failure.
 
     If the client disconnects, ``pieces`` is closed, which ends the sampling.

@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from rl_agents.gateway.calls import AnsweredCall, Delta, Finish, ModelAnswer, ModelCall, Start, StreamPart
-from rl_agents.gateway.dialects import messages, model_body, written
+from rl_agents.gateway.dialects import error_body, messages, model_body
 from rl_agents.gateway.routes import model_routes
 from rl_agents.web.bodies import json_object
 from rl_agents.web.errors import ApiError, handlers
@@ -117,7 +117,7 @@ class Scripted:
 
 
 def application(script: Script) -> Starlette:
-    errors = handlers(logging.getLogger(__name__), "test", written)
+    errors = handlers(logging.getLogger(__name__), "test", error_body)
     return Starlette(routes=model_routes(script), exception_handlers=errors)
 
 

@@ -10,8 +10,7 @@ import pytest
 from scripted_gateway import CREATED, answered
 
 from rl_agents.gateway.calls import Delta, ModelCall, Start, StreamPart
-from rl_agents.gateway.dialects import DIALECTS, chat_completions, dialect_of, messages, responses
-from rl_agents.gateway.dialects.stream import primed
+from rl_agents.gateway.dialects import DIALECTS, chat_completions, dialect_of, error_body, messages, responses, stream
 from rl_agents.web.errors import ApiError, bad_request
 
 CALLING = answered("Let me see.", ("add", {"a": 2}), ("add", {"é": [1]}), thoughts="Hm, two.")
@@ -43,7 +42,7 @@ async def collect(events: AsyncIterator[bytes]) -> bytes:
 
 
 def streamed(dialect: ModuleType, call: ModelCall, pieces: AsyncIterator[StreamPart]) -> list[dict[str, Any]]:
-    return events_of(asyncio.run(collect(dialect.events(call, pieces))))
+    return events_of(asyncio.run(collect(stream.events(dialect.Writer(call), pieces, call.count))))
 
 
 async def given(*pieces: StreamPart | ApiError) -> AsyncIterator[StreamPart]:
@@ -109,7 +108,7 @@ def test_a_client_that_hangs_up_ends_the_sampling() -> None:
             ended.append(True)
 
     async def hang_up(dialect: ModuleType) -> None:
-        events = dialect.events(call_of(dialect), await primed(sampling()))
+        events = stream.events(dialect.Writer(call_of(dialect)), await stream.primed(sampling()), 1)
         for _ in range(6):
             await anext(events)
         await events.aclose()
@@ -126,4 +125,4 @@ def test_errors_are_written_in_the_paths_dialect() -> None:
     assert dialect_of("/v1/models", {"anthropic-version": "2023-06-01"}) is messages
     assert dialect_of("/v1/models", {}) is chat_completions
     problem = bad_request("no", "model")
-    assert chat_completions.error(problem) == responses.error(problem) == problem.body()
+    assert all(error_body(problem, dialect.PATH, {}) == problem.body() for dialect in (chat_completions, responses))

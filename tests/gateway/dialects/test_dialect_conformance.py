@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from scripted_gateway import ANSWERS, answered, pieces_of
 
 from rl_agents.gateway.calls import ModelCall
-from rl_agents.gateway.dialects import chat_completions, messages, responses
+from rl_agents.gateway.dialects import chat_completions, messages, responses, stream
 from rl_agents.web.errors import ApiError
 
 ASKED: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "x"}], "max_tokens": 9}
@@ -35,7 +35,7 @@ TYPES: dict[str, tuple[ModuleType, Any, Any]] = {
 
 
 async def events(dialect: ModuleType, call: ModelCall, *pieces: Any) -> list[Any]:
-    sent = b"".join([event async for event in dialect.events(call, pieces_of(*pieces))]).decode()
+    sent = b"".join([event async for event in stream.events(dialect.Writer(call), pieces_of(*pieces), 1)]).decode()
     lines = [line.removeprefix("data: ") for line in sent.split("\n") if line.startswith("data: ")]
     return [json.loads(line) for line in lines if line != "[DONE]"]
 

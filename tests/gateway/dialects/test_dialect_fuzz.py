@@ -12,7 +12,8 @@ from scripted_gateway import answered, pieces_of
 
 from rl_agents.chat.messages import ROLES
 from rl_agents.gateway.calls import ModelCall
-from rl_agents.gateway.dialects import DIALECTS, messages
+from rl_agents.gateway.dialects import DIALECTS, error_body, messages
+from rl_agents.gateway.dialects.stream import events
 from rl_agents.serving.request_params import read_params
 from rl_agents.web.errors import ApiError
 
@@ -57,7 +58,7 @@ def check(dialect: ModuleType, body: Any) -> None:
     except ApiError as error:
         assert error.status == 400 and error.message and "\n" not in error.message and len(error.message) < 500
         assert not isinstance(body, dict) or error.param in error.message
-        assert json.loads(json.dumps(dialect.error(error)))["error"]["message"] == error.message
+        assert json.loads(json.dumps(error_body(error, dialect.PATH, {})))["error"]["message"] == error.message
         return
     assert isinstance(call, ModelCall)
     try:
@@ -77,7 +78,7 @@ async def stream(dialect: ModuleType, call: ModelCall) -> int:
     answers = [answered("Five.")]
     if call.count > 1:
         return 1
-    return sum([len(event) async for event in dialect.events(call, pieces_of(answers))])
+    return sum([len(event) async for event in events(dialect.Writer(call), pieces_of(answers), call.count)])
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.PATH)

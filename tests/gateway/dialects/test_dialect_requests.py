@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rl_agents.gateway.calls import ToolForm
-from rl_agents.gateway.dialects import chat_completions, messages, responses
+from rl_agents.gateway.dialects import chat_completions, error_body, messages, responses
 from rl_agents.tools.calls import Tool
 from rl_agents.web.errors import ApiError
 
@@ -318,5 +318,5 @@ def test_fields_that_matter_are_refused(dialect: ModuleType, body: dict[str, Any
     with pytest.raises(ApiError) as refused:
         dialect.read(body)
     assert refused.value.status == 400 and refused.value.param == param and message in refused.value.message
-    told = dialect.error(refused.value)
+    told = error_body(refused.value, dialect.PATH, {})
     assert told["error"]["message"] == refused.value.message and told["error"]["type"] == "invalid_request_error"
