@@ -2,7 +2,6 @@
 
 import asyncio
 import pickle
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -19,29 +18,23 @@ from rl_agents.inference.weight_update_gate import Gate, OverlapClock, Running
 class Stage:
     """A gate, and a log of who came in when."""
 
-    def __init__(self, room: int = 9, patience_s: float = 60.0, keep: bool = False) -> None:
-        self.gate, self.log, self.doors = Gate(room, patience_s, keep), list[str](), dict[str, asyncio.Event]()
+    def __init__(self, room: int = 9, patience_s: float = 60.0, **how: bool) -> None:
+        self.gate, self.log, self.doors = Gate(room, patience_s, **how), list[str](), dict[str, asyncio.Event]()
 
     async def call(self, name: str) -> None:
         self.doors[name] = asyncio.Event()
         async with self.gate.call(Running(7, 50)):
             self.log.append(name)
             await self.doors[name].wait()
-        self.log.append(f"{name} ends")
+        self.log.append(f"-{name}")
 
-    async def sync(self, version: int) -> None:
-        async with self.gate.sync(version):
-            self.log.append(f"load {version}")
+    async def sync(self, *versions: int) -> None:
+        for version in versions:
+            async with self.gate.sync(version):
+                self.log.append(str(version))
 
     def start(self, *names: str) -> list[asyncio.Task[None]]:
         return [asyncio.create_task(self.call(name)) for name in names]
-
-
-def played(scenario: Callable[[], Coroutine[Any, Any, Stage]]) -> list[str]:
-    async def bounded() -> Stage:
-        return await asyncio.wait_for(scenario(), 60)
-
-    return asyncio.run(bounded()).log
 
 
 async def settle() -> None:
@@ -49,81 +42,40 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_sync_waits_for_running_calls_and_holds_new_ones_back() -> None:
-    async def scenario() -> Stage:
-        stage = Stage()
-        stage.start("a", "b")
-        await settle()
-        sync = asyncio.create_task(stage.sync(1))
-        await settle()
-        stage.start("c", "d")
-        await settle()
-        for name in "ab":
-            stage.doors[name].set()
-        await sync
-        await settle()
-        return stage
-
-    assert played(scenario) == ["a", "b", "a ends", "b ends", "load 1", "c", "d"]
+#: How the gate is made; what happens (calls come, ``-`` they may end, numbers are syncs, ``.`` waits for all syncs);
+#: and who came in when (``-``: a call ended).
+SCENARIOS: list[tuple[str, dict[str, Any], str, str]] = [
+    ("a sync waits for running calls and holds new ones back", {}, "ab 1 cd -a -b .", "a b -a -b 1 c d"),
+    ("keep waits for nothing", {"keep": True}, "a 1 . b", "a 1 b"),
+    ("an impatient sync waits its time only", {"patience_s": 0.05, "patient": False}, "a 1 b . -b -a", "a 1 b -b -a"),
+    ("what waits for room does not delay a sync", {"room": 1}, "abc 1 -a . -b -c", "a -a 1 b -b c -c"),
+    ("syncs back to back starve no call", {}, "a 123 b -a -b .", "a -a 1 b -b 2 3"),
+]
 
 
-def test_keep_waits_for_nothing() -> None:
-    async def scenario() -> Stage:
-        stage = Stage(keep=True)
-        stage.start("a")
-        await settle()
-        await stage.sync(1)
-        stage.start("b")
-        await settle()
-        return stage
+@pytest.mark.parametrize(("how", "acts", "log"), [row[1:] for row in SCENARIOS], ids=[row[0] for row in SCENARIOS])
+def test_who_comes_in_when(how: dict[str, Any], acts: str, log: str) -> None:
+    async def scenario() -> list[str]:
+        stage, syncs, calls = Stage(**how), list[asyncio.Task[None]](), list[asyncio.Task[None]]()
+        for act in acts.split():
+            if act == ".":
+                await asyncio.gather(*syncs)
+            elif act.isdigit():
+                syncs.append(asyncio.create_task(stage.sync(*map(int, act))))
+            elif act.startswith("-"):
+                stage.doors[act[1:]].set()
+            else:
+                calls += stage.start(*act)
+            await settle()
+        return stage.log
 
-    assert played(scenario) == ["a", "load 1", "b"]
-
-
-def test_what_waits_for_room_does_not_delay_a_sync() -> None:
-    async def scenario() -> Stage:
-        stage = Stage(room=1)
-        stage.start("a", "b", "c")
-        await settle()
-        sync = asyncio.create_task(stage.sync(1))
-        await settle()
-        stage.doors["a"].set()
-        await sync
-        for name in "bc":
-            stage.doors[name].set()
-        await settle()
-        return stage
-
-    assert played(scenario) == ["a", "a ends", "load 1", "b", "b ends", "c", "c ends"]
-
-
-def test_syncs_back_to_back_starve_nobody() -> None:
-    async def scenario() -> Stage:
-        stage = Stage()
-        stage.start("a")
-        await settle()
-
-        async def storm() -> None:
-            for version in range(1, 4):
-                await stage.sync(version)
-
-        syncs = asyncio.create_task(storm())
-        await settle()
-        stage.start("b")
-        await settle()
-        stage.doors["a"].set()
-        await settle()
-        stage.doors["b"].set()
-        await syncs
-        return stage
-
-    assert played(scenario) == ["a", "a ends", "load 1", "b", "b ends", "load 2", "load 3"]
+    assert asyncio.run(asyncio.wait_for(scenario(), 60)) == log.split()
 
 
 def test_calls_that_are_cancelled_leave_nothing_behind() -> None:
     """One runs, one is held, one is cancelled in the very moment of its turn."""
 
-    async def scenario() -> Stage:
+    async def scenario() -> list[str]:
         stage = Stage()
         (a,) = stage.start("a")
         await settle()
@@ -142,13 +94,13 @@ def test_calls_that_are_cancelled_leave_nothing_behind() -> None:
         await settle()
         assert c.cancelled() and not stage.gate._running and not stage.gate._waiting
         await stage.sync(2)
-        return stage
+        return stage.log
 
-    assert played(scenario) == ["a", "load 1", "load 2"]
+    assert asyncio.run(asyncio.wait_for(scenario(), 60)) == ["a", "1", "2"]
 
 
 def test_a_sync_that_waits_too_long_names_the_calls_and_lets_others_go() -> None:
-    async def scenario() -> Stage:
+    async def scenario() -> list[str]:
         stage = Stage(patience_s=0.05)
         stage.start("a", "b")
         await settle()
@@ -156,9 +108,9 @@ def test_a_sync_that_waits_too_long_names_the_calls_and_lets_others_go() -> None
             await stage.sync(3)
         stage.start("c")
         await settle()
-        return stage
+        return stage.log
 
-    assert played(scenario) == ["a", "b", "c"]
+    assert asyncio.run(asyncio.wait_for(scenario(), 60)) == ["a", "b", "c"]
 
 
 def test_the_clock_counts_overlapping_syncs_once() -> None:

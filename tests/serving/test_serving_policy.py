@@ -10,7 +10,6 @@ from scripted_model import MAX_TOKENS, write_babbler, write_model
 from rl_agents.chat.template import ChatTemplate, load_tokenizer
 from rl_agents.errors import InputError
 from rl_agents.inference.base import EngineError, EngineSettings, Sampling
-from rl_agents.inference.weight_update_gate import Gate, Running
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import PolicyReplica, Target
 from rl_agents.serving.source import check_replaces, find_checkpoint, present, traits
@@ -142,25 +141,3 @@ def test_the_newest_complete_checkpoint_of_a_run_is_found(models: dict[str, Path
     assert older.label == "demo/000002" and present(older, str(run_folder)) == older
     shutil.rmtree(older.hf_dir)
     assert present(older, str(run_folder)) == found
-
-
-async def test_the_gate_lets_impatient_weights_in() -> None:
-    gate, events, said = Gate(4, 0.05, patient=False), [], asyncio.Event()
-
-    async def answer(name: str) -> None:
-        async with gate.call(Running(1, 1)):
-            events.append(f"{name} begins")
-            if name == "slow":
-                await said.wait()
-        events.append(f"{name} ends")
-
-    slow = asyncio.create_task(answer("slow"))
-    await asyncio.sleep(0)
-    async with gate.sync(1):
-        waiting = asyncio.create_task(answer("waiting"))
-        await asyncio.sleep(0.01)
-        events.append("weights")
-    await waiting
-    said.set()
-    await slow
-    assert events == ["slow begins", "weights", "waiting begins", "waiting ends", "slow ends"]
