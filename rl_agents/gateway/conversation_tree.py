@@ -140,75 +140,75 @@ class HistoryNode:
     """A point of a history, after one of its messages.
 
     Attributes:
-        before: the place one message earlier.
-        message: the message before this place; None at the beginning.
+        before: the node one message earlier.
+        message: the message before this node; None at the beginning.
         depth: number of messages up to here.
-        by: the call that answered with this message; None: it is not an answer.
-        said: places after messages that are not answers, by key.
-        answers: places after answers, by every form in which a client may send them back.
+        answered_by: the call that answered with this message; None: it is not an answer.
+        children: nodes after messages that are not answers, by key.
+        answers: nodes after answers, by every form in which a client may send them back.
         calls: the calls requested here, in their order.
-        point: the same place regardless of system prompt, tools and thoughts; None: not determined yet.
+        point: the same node regardless of system prompt, tools and thoughts; None: not determined yet.
     """
 
     before: HistoryNode | None = None
     message: Message | None = None
     depth: int = 0
-    by: RecordedCall | None = None
-    said: dict[str, HistoryNode] = field(default_factory=dict)
+    answered_by: RecordedCall | None = None
+    children: dict[str, HistoryNode] = field(default_factory=dict)
     answers: dict[str, list[HistoryNode]] = field(default_factory=dict)
     calls: list[RecordedCall] = field(default_factory=list)
     point: int | None = None
 
     def history(self) -> list[Message]:
         messages: list[Message] = []
-        place: HistoryNode | None = self
-        while place is not None and place.message is not None:
-            messages.append(place.message)
-            place = place.before
+        node: HistoryNode | None = self
+        while node is not None and node.message is not None:
+            messages.append(node.message)
+            node = node.before
         return messages[::-1]
 
     def last_answer(self) -> HistoryNode | None:
-        """Return the last place up to here that follows an answer."""
-        place: HistoryNode | None = self
-        while place is not None and place.by is None:
-            place = place.before
-        return place
+        """Return the last node up to here that follows an answer."""
+        node: HistoryNode | None = self
+        while node is not None and node.answered_by is None:
+            node = node.before
+        return node
 
-    def go(self, messages: Sequence[Message], as_sent: bool) -> HistoryNode:
-        places = [self]
+    def walk(self, messages: Sequence[Message], as_sent: bool) -> HistoryNode:
+        nodes = [self]
         for message in messages:
             key = message_key(message, as_sent)
-            following = [following for place in places for following in place.next(message, key)]
+            following = [following for node in nodes for following in node.next(message, key)]
             if not following:
                 break
-            places = following
-        return max(places, key=lambda place: -1 if place.by is None else place.by.order)
+            nodes = following
+        return max(nodes, key=lambda node: -1 if node.answered_by is None else node.answered_by.order)
 
     def next(self, message: Message, key: str) -> list[HistoryNode]:
-        """Return the places after one more message: several if answers have the same text."""
+        """Return the nodes after one more message: several if answers have the same text."""
         found = self.answers.get(key, []) if message["role"] == "assistant" else []
         if len(found) > 1:
             found = _meant(found, message)
-        return [*found, *([self.said[key]] if key in self.said else [])]
+        return [*found, *([self.children[key]] if key in self.children else [])]
 
-    def say(self, messages: Sequence[Message], as_sent: bool) -> HistoryNode:
-        """Return the place after these messages, none of which is an answer; create it if it is new."""
-        place = self
+    def extend(self, messages: Sequence[Message], as_sent: bool) -> HistoryNode:
+        """Return the node after these messages, none of which is an answer; create it if it is new."""
+        node = self
         for message in messages:
             key = message_key(message, as_sent)
-            if key not in place.said:
-                place.said[key] = HistoryNode(place, message, place.depth + 1)
-            place = place.said[key]
-        return place
+            if key not in node.children:
+                node.children[key] = HistoryNode(node, message, node.depth + 1)
+            node = node.children[key]
+        return node
 
 
-def _meant(places: list[HistoryNode], message: Message) -> list[HistoryNode]:
+def _meant(nodes: list[HistoryNode], message: Message) -> list[HistoryNode]:
     """Of answers with the same text, return those with the message's ids of calls, or else with its thoughts."""
     ids = [call["id"] for call in message.get("tool_calls", ())]
-    by_ids = [p for p in places if ids and p.message and [c["id"] for c in p.message.get("tool_calls", ())] == ids]
+    by_ids = [p for p in nodes if ids and p.message and [c["id"] for c in p.message.get("tool_calls", ())] == ids]
     thoughts = str(message.get("reasoning_content") or "").strip()
-    same = [p for p in places if thoughts and p.message and p.message.get("reasoning_content", "").strip() == thoughts]
-    return by_ids or same or places
+    same = [p for p in nodes if thoughts and p.message and p.message.get("reasoning_content", "").strip() == thoughts]
+    return by_ids or same or nodes
 
 
 #: Shorter answers are found only if they are the whole message.
@@ -217,9 +217,9 @@ MIN_QUOTED = 3
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """A request with its place in the tree and its exact prompt."""
+    """A request with its node in the tree and its exact prompt."""
 
-    place: HistoryNode
+    node: HistoryNode
     system: tuple[Message, ...]
     rest: tuple[Message, ...]
     tools: tuple[Tool, ...]
@@ -254,7 +254,7 @@ class ConversationTree:
         self._ids.update(ids)
 
     def request(self, messages: Sequence[Message], tools: Sequence[Tool], instruction: str = "") -> CallRequest:
-        """Find the place of a request and render its prompt.
+        """Find the node of a request and render its prompt.
 
         Args:
             messages: the whole history.
@@ -263,32 +263,32 @@ class ConversationTree:
         Raises:
             InputError: the chat template cannot render the messages.
         """
-        place, system, body, rest, parent = self.locate(messages, tools)
-        edge, after = self._edge(place, body, rest, parent)
+        node, system, body, rest, parent = self.locate(messages, tools)
+        edge, after = self._edge(node, body, rest, parent)
         steered = _steered(rest, instruction)
         exact, prompt_ids = self._prompt(parent, system, body, steered, tools, len(rest))
         rendered_whole = parent is not None and exact is None
         edge = "rewrite" if rendered_whole and edge == "continue" else edge
         return CallRequest(
-            place, system, rest, tuple(tools), edge, exact, after, prompt_ids, instruction, rendered_whole
+            node, system, rest, tuple(tools), edge, exact, after, prompt_ids, instruction, rendered_whole
         )
 
     def locate(
         self, messages: Sequence[Message], tools: Sequence[Tool]
     ) -> tuple[HistoryNode, tuple[Message, ...], tuple[Message, ...], tuple[Message, ...], RecordedCall | None]:
-        """Return a request's place, system messages, other messages, the new ones among them, and its parent."""
+        """Return a request's node, system messages, other messages, the new ones among them, and its parent."""
         system, body = split_header(messages)
         beginning = self._beginnings.setdefault(header_key(system, tools), HistoryNode())
-        deepest = beginning.go(body, self._as_sent)
+        deepest = beginning.walk(body, self._as_sent)
         answered = deepest.last_answer()
-        known, parent = (answered.depth, answered.by) if answered is not None else (0, None)
-        return deepest.say(body[deepest.depth :], self._as_sent), system, body, body[known:], parent
+        known, parent = (answered.depth, answered.answered_by) if answered is not None else (0, None)
+        return deepest.extend(body[deepest.depth :], self._as_sent), system, body, body[known:], parent
 
     def _edge(
-        self, place: HistoryNode, body: Sequence[Message], rest: Sequence[Message], parent: RecordedCall | None
+        self, node: HistoryNode, body: Sequence[Message], rest: Sequence[Message], parent: RecordedCall | None
     ) -> tuple[Edge, RecordedCall | None]:
-        if place.calls:
-            return place.calls[0].edge, place.calls[0].after
+        if node.calls:
+            return node.calls[0].edge, node.calls[0].after
         if parent is not None and not any(message["role"] == "assistant" for message in rest):
             return "continue", parent
         point = 0
@@ -328,13 +328,13 @@ class ConversationTree:
             id=self._free_seed(conversation, depth, prompt) if seed is None else seed,
             order=self.clock, conversation=conversation, depth=depth, edge=request.edge, parent=parent,
             after=after, system=request.system, rest=request.rest, tools=request.tools,
-            added=array("i", prompt[begun:]), prompt_tokens=len(prompt), siblings=request.place.calls,
+            added=array("i", prompt[begun:]), prompt_tokens=len(prompt), siblings=request.node.calls,
             steered=request.steered, rendered_whole=request.rendered_whole,
         )  # fmt: skip
         self.clock += 1
         self._ids.add(call.id)
         self.calls.append(call)
-        request.place.calls.append(call)
+        request.node.calls.append(call)
         if after is not None:
             after.followers.append(call)
         self._join(call)
@@ -353,7 +353,7 @@ class ConversationTree:
         return seed
 
     def drop(self, call: RecordedCall) -> None:
-        """Remove a call that failed; the next one at its place has the same seed."""
+        """Remove a call that failed; the next one at its node has the same seed."""
         self.calls.remove(call)
         self._ids.discard(call.id)
         call.siblings.remove(call)
@@ -363,22 +363,22 @@ class ConversationTree:
             if other.read_by is call:
                 other.read_by = None
 
-    def answered(self, call: RecordedCall, view: StreamView, message: Message, place: HistoryNode) -> None:
+    def answered(self, call: RecordedCall, view: StreamView, message: Message, node: HistoryNode) -> None:
         """Let later requests continue an answer; ``message`` is the client's view of it."""
         thoughts, raw = view.thoughts, call.text
         call.ended, call.problem = self.clock, view.problem
-        after = self._after[call.id] = HistoryNode(place, message, place.depth + 1, call)
+        after = self._after[call.id] = HistoryNode(node, message, node.depth + 1, call)
         for key in answer_keys(view.content, thoughts, view.calls, raw, self._as_sent):
-            place.answers.setdefault(key, []).append(after)
-        self._pass(place, answer_keys(view.content, "", view.calls, raw, False), call)
+            node.answers.setdefault(key, []).append(after)
+        self._pass(node, answer_keys(view.content, "", view.calls, raw, False), call)
 
-    def _pass(self, place: HistoryNode, answers: Sequence[str], call: RecordedCall) -> None:
+    def _pass(self, node: HistoryNode, answers: Sequence[str], call: RecordedCall) -> None:
         """Record an answered call at all points of its history, under all forms of its answer."""
         new: list[HistoryNode] = []
-        while place.point is None and place.before is not None:
-            new.append(place)
-            place = place.before
-        point = place.point or 0
+        while node.point is None and node.before is not None:
+            new.append(node)
+            node = node.before
+        point = node.point or 0
         for later in reversed(new):
             assert later.message is not None
             point = later.point = self._point(point, [message_key(later.message, False)])

@@ -284,7 +284,7 @@ class Gateway(CallServer):
             raise problem from error
         for call, (view, _, answer) in zip(pending.calls, sampled, strict=True):
             call.answer = answer
-            session.tree.answered(call, view, client_message(answer, view), request.place)
+            session.tree.answered(call, view, client_message(answer, view), request.node)
             if self.on_call is not None:
                 self.on_call(session.opening.session, step_of(call))
         pending.deltas.end()

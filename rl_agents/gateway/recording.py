@@ -48,8 +48,8 @@ def exchange_of(
 
 def _request_json(call: ModelCall, request: CallRequest, calls: Sequence[RecordedCall], index: int) -> dict[str, Any]:
     """Return the parts of a request that are new since its parent, for answer ``index``."""
-    answered = request.place.last_answer()
-    before = answered.by if answered is not None else None
+    answered = request.node.last_answer()
+    before = answered.answered_by if answered is not None else None
     data: dict[str, Any] = {
         "number": calls[0].order,  # of the request: its answers share it
         "order": calls[index].order,
@@ -105,9 +105,9 @@ def _restored(
     system: Sequence[Message] = data.get("system", before.system if before is not None else ())
     tools = read_tools(data["tools"]) if "tools" in data else before.tools if before is not None else ()
     history = tree.history_after(before)[len(before.system) :] if before is not None else []
-    place, header, _, rest, _ = tree.locate([*system, *history, *data["messages"]], tools)
+    node, header, _, rest, _ = tree.locate([*system, *history, *data["messages"]], tools)
     request = CallRequest(
-        place, header, rest, tools, data["edge"], known.get(sampled.parent), known.get(int(data["after"])),
+        node, header, rest, tools, data["edge"], known.get(sampled.parent), known.get(int(data["after"])),
         sampled.prompt_ids, data.get("steered", ""), bool(data.get("rendered_whole")),
     )  # fmt: skip
     session.ignored |= Counter(data.get("ignored", ()))
@@ -120,7 +120,7 @@ def _restored(
     view.delta(0, sampled.response_ids, sampled.logprobs, last=True)
     called = tuple(AnsweredCall(**item) for item in exchange.answer["tool_calls"])
     call.answer = ModelAnswer(**{**exchange.answer, "tool_calls": called, "logprobs": view.logprobs})
-    tree.answered(call, view, client_message(call.answer, view), place)
+    tree.answered(call, view, client_message(call.answer, view), node)
     call.ended = int(data["ended"])
     return call
 

@@ -138,7 +138,7 @@ class VLLMEngine:
                     if on_tokens is None or before != len(self._given_up):
                         continue
                     tokens, logprobs = sampled(output)
-                    if len(tokens) == known:  # outputs share one list, and the one before told these tokens
+                    if len(tokens) == known:  # outputs share one list, and the one before reported these tokens
                         continue
                     likely = likeliest(output, range(known, len(tokens)))
                     heard.append((self.version, len(tokens) - known))
