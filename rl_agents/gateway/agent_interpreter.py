@@ -69,7 +69,8 @@ class HostedAgent:
         Raises:
             InputError: the agent cannot be imported in its interpreter.
         """
-        return await elsewhere(self._run(given, timeout_s))
+        world = self.world(given)
+        return _agent_end(await elsewhere(self._message(given, world, timeout_s)), world)
 
     def ask(self, task: Mapping[str, Any], timeout_s: float) -> Any:
         """Return what the function returns for a task that needs no model.
@@ -77,30 +78,23 @@ class HostedAgent:
         Raises:
             InputError: it cannot be imported, it raises, or its time is over.
         """
-        return wait(self._ask(AgentInput("", "", "", task, 0), timeout_s))
-
-    async def _ask(self, given: AgentInput, timeout_s: float) -> Any:
-        session = HostedSession(await host_of(self.python, self.file, self.function), self.world(given))
-        try:
-            async with asyncio.timeout(timeout_s):
-                message = await session.message(given)
-        except TimeoutError:
-            raise InputError(f"{self.python} gave no answer within {timeout_s:g} s") from None
-        finally:
-            session.leave()
+        given = AgentInput("", "", "", task, 0)
+        message = wait(self._message(given, self.world(given), timeout_s))
+        if message is None:
+            raise InputError(f"{self.python} gave no answer within {timeout_s:g} s")
         if "error" in message:
             raise InputError(one_line(message["error"]))
         return message["result"]
 
-    async def _run(self, given: AgentInput, timeout_s: float) -> AgentEnd:
-        host = await host_of(self.python, self.file, self.function)
-        session = HostedSession(host, self.world(given))
+    async def _message(self, given: AgentInput, world: AgentEnvironment, timeout_s: float) -> Message | None:
+        """Return the message at the end of a session; None: its time was over."""
+        session = HostedSession(await host_of(self.python, self.file, self.function), world)
         try:
             async with asyncio.timeout(timeout_s):
-                return await session.run(given)
+                return await session.message(given)
         except TimeoutError:
             await session.stop()
-            return AgentEnd(session.world.result(), timed_out=True)
+            return None
         finally:
             session.leave()
 
@@ -114,9 +108,6 @@ class HostedSession:
         host.sessions[self._number] = self._inbox
         if host.over:
             self._inbox.put_nowait({"error": host.over})
-
-    async def run(self, given: AgentInput) -> AgentEnd:
-        return self._agent_end(await self.message(given))
 
     async def message(self, given: AgentInput) -> Message:
         """Return the message at the session's end."""
@@ -153,16 +144,6 @@ class HostedSession:
             return {"answer": self.world.act(text)}
         except Exception as error:  # environments may raise anything
             return {"error": one_line(f"the environment: {type(error).__name__}: {error}")}
-
-    def _agent_end(self, message: Message) -> AgentEnd:
-        if "error" in message:
-            return AgentEnd(self.world.result(), error=one_line(message["error"]))
-        if message["result"] is not None:
-            return AgentEnd.of(message["result"])
-        try:
-            return AgentEnd(self.world.result())
-        except ValueError as error:
-            return AgentEnd(error=f"its result cannot be used: {error}")
 
 
 class AgentProcess:
@@ -262,6 +243,19 @@ class AgentProcess:
                 argv, GRACE_S, stderr=asyncio.subprocess.STDOUT, pass_fds=[theirs.fileno()]
             )
         return ours
+
+
+def _agent_end(message: Message | None, world: AgentEnvironment) -> AgentEnd:
+    if message is None:
+        return AgentEnd(world.result(), timed_out=True)
+    if "error" in message:
+        return AgentEnd(world.result(), error=one_line(message["error"]))
+    if message["result"] is not None:
+        return AgentEnd.of(message["result"])
+    try:
+        return AgentEnd(world.result())
+    except ValueError as error:
+        return AgentEnd(error=f"its result cannot be used: {error}")
 
 
 _hosts: dict[tuple[str, str, str], AgentProcess] = {}
