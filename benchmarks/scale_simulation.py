@@ -110,7 +110,7 @@ def measure(config: AgentConfig, engines: int, per_runner: int, speed: float, fi
     specs = training_specs(Talk.task_ids("train"), 0, episodes // GROUP_SIZE, GROUP_SIZE, seed=0)
     host, before = ray.get(group.host.counts.remote())
     clocks = Clocks(driver=os.getpid(), runner=runner, writer=ray.get(writer.pid.remote()), engines=host)
-    group.sync(pack({}), 1)
+    group.push_weights(pack({}), 1)
     weights_s = clocks.read()["driver"]
     with growth(runner) as grown:
         played = collector.collect(specs, record=True).answers

@@ -63,7 +63,7 @@ class SimulatedEngine:
         part = slice(first, first + count)
         return Completion(IDS[part], LOGPROBS[part], self.version, "length")
 
-    async def sync(self, weights: Any, version: int) -> None:
+    async def load_weights(self, weights: Any, version: int) -> None:
         self.version = version
 
 

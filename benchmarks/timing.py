@@ -27,7 +27,7 @@ class StubEngine:
         ids = [*self._ids, sampling.stop_token_ids[0]]
         return Completion(ids, [-0.5] * len(ids), 0, "stop")
 
-    async def sync(self, weights: Any, version: int) -> None:
+    async def load_weights(self, weights: Any, version: int) -> None:
         """Nothing to load."""
 
     def close(self) -> None:

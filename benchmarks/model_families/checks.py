@@ -112,7 +112,7 @@ def torch_engine(case: Case) -> Finding:
     moved = moved_module(case)
     prompts = batch()["input_ids"][:, : length - 30].tolist()
     worst = engine_gap(engine, case.module, prompts)
-    asyncio.run(engine.sync(dict(moved.merged_weights()), 1))
+    asyncio.run(engine.load_weights(dict(moved.merged_weights()), 1))
     worst = max(worst, engine_gap(engine, moved, prompts))
     return Finding(worst, f"within its window of {family.window}" if family.window else "")
 

@@ -51,7 +51,7 @@ def _sample(folder: Path, after: Path, prompts: Sequence[Sequence[int]]) -> dict
 
     async def both() -> dict[str, Any]:
         before = await all_prompts()
-        await engine.sync(load_file(after), 1)
+        await engine.load_weights(load_file(after), 1)
         return {"before": before, "after": await all_prompts()}
 
     return asyncio.run(both())

@@ -88,7 +88,7 @@ async def train(options):
         rows = rows_with_credit(trajectories)
         for part in np.array_split(rng.permutation(len(rows)), options.steps):
             update(lm, optimizer, [rows[i] for i in part])
-        await engine.sync(dict(lm.named_parameters()), version=iteration + 1)
+        await engine.load_weights(dict(lm.named_parameters()), version=iteration + 1)
         print(f"iteration {iteration + 1}: {success(trajectories):.2f} of {len(trajectories)} games")
 
     print(f"end: {success(await play(engine, context, tests)):.2f} of the test games")

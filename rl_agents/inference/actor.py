@@ -117,7 +117,7 @@ class EngineActor:
         client.last_seen = time.monotonic()
         return replies, self._held_s()
 
-    async def sync_packed(self, version: int, *packed: Any) -> int:
+    async def load_weights(self, version: int, *packed: Any) -> int:
         """Replace the weights by ``packed`` (all `PackedWeights`, which Ray fetches first); return ``version``.
 
         Raises:
@@ -125,7 +125,7 @@ class EngineActor:
         """
         from rl_agents.inference.weights import unpack
 
-        await self._engine.sync(unpack(packed), version)
+        await self._engine.load_weights(unpack(packed), version)
         self._version, self._needs_weights = version, False
         return version
 

@@ -91,7 +91,7 @@ class Completion:
         token_ids: sampled ids, including a sampled stop token.
         logprobs: log-probability of each id under the distribution it was drawn from
             (after temperature and top-p), the same length as ``token_ids``.
-        policy_version: of the weights that sampled the first token; 0 before any ``sync``.
+        policy_version: of the weights that sampled the first token; 0 before any `load_weights`.
         call: its name in the pool, given by the recorder; 0: it is not recorded.
         version_spans: which weights sampled how many tokens, if they changed in between (``weight_switch=keep``);
             empty: one version sampled all.
@@ -171,14 +171,14 @@ class StreamingEngine(Engine, Protocol):
     ) -> Completion:
         """Sample a response to ``prompt_ids``; ``on_tokens`` receives its tokens before the response is complete."""
 
-    async def sync(self, weights: Weights, version: int) -> None:
+    async def load_weights(self, weights: Weights, version: int) -> None:
         """Replace the weights in place; later samples carry ``version`` and use no cached key of old weights.
 
         `EngineSettings.weight_switch` says what happens to running calls.
 
         Raises:
             EngineError: the weights cannot be loaded (torch keeps the old ones; vLLM may hold a part of the new ones,
-                and answers no call until a whole sync succeeds); or (``wait``) running calls do not end in time, and
+                and answers no call until all are loaded); or (``wait``) running calls do not end in time, and
                 sampling continues with the old weights.
         """
 

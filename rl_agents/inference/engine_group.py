@@ -142,7 +142,7 @@ class InferenceGroup:
         """Return the actors, for `RemoteEngine`. They change only when `restore` had to replace one."""
         return list(self._actors)
 
-    def sync(self, packed: Packed, version: int, timeout_s: float = 120.0) -> None:
+    def push_weights(self, packed: Packed, version: int, timeout_s: float = 120.0) -> None:
         """Give all engines new weights.
 
         Args:
@@ -159,7 +159,7 @@ class InferenceGroup:
         """Have all engines free their GPUs until the next weights arrive.
 
         Raises:
-            EngineError: an engine died, refused, or did not answer in time; the others sleep. The next `sync` wakes
+            EngineError: an engine died, refused, or did not answer in time; the others sleep. The next `push_weights` wakes
                 living engines and reports dead ones.
         """
         calls = {index: handle.sleep.remote(level) for index, handle in enumerate(self.handles())}
@@ -254,7 +254,7 @@ class InferenceGroup:
         timeout_s += self._settings.switch_timeout_s if self._settings.weight_switch == "wait" else 0
         references = stored(packed)
         self._last = (references, version)
-        return await_all({i: self._actors[i].sync_packed.remote(version, *references) for i in indices}, timeout_s)
+        return await_all({i: self._actors[i].load_weights.remote(version, *references) for i in indices}, timeout_s)
 
     def _check_weights(self, problems: Mapping[int, CallOutcome]) -> None:
         """Check whether engines found the last weights gone, which are lost with the learner that exported them.

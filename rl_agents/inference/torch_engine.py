@@ -225,7 +225,7 @@ class TorchEngine:
 
         Args:
             model: checkpoint folder, loaded on the GPU if there is one; or a loaded Hugging Face model, which stays on
-                its device, and into which `sync` writes.
+                its device, and into which `load_weights` writes.
             dtype: of the weights, if ``model`` is a folder.
             max_model_len: maximum tokens of prompt and response.
             max_batch: maximum requests decoded together; fewer if `SlotCache` cannot hold so many contexts.
@@ -294,7 +294,7 @@ class TorchEngine:
                 self._driver = asyncio.create_task(self._drive())
             return await request.future
 
-    async def sync(self, weights: Weights, version: int) -> None:
+    async def load_weights(self, weights: Weights, version: int) -> None:
         """Copy ``weights`` into the model when no call runs (``wait``), or at once (``keep``), and drop all keys.
 
         Raises:
@@ -302,7 +302,7 @@ class TorchEngine:
                 copied then.
         """
         pairs = fitting_parameters(self.model, self._names, weights)
-        async with self._gate.sync(version):
+        async with self._gate.update(version):
             with torch.no_grad():
                 for parameter, tensor in pairs:
                     parameter.copy_(tensor)

@@ -161,7 +161,7 @@ class VLLMEngine:
         self.prompt_tokens += len(output.prompt_token_ids or ())
         self.cached_tokens += output.num_cached_tokens or 0
 
-    async def sync(self, weights: Weights, version: int) -> None:
+    async def load_weights(self, weights: Weights, version: int) -> None:
         """Replace the weights when no call runs (``wait``), or at once (``keep``); wake the engine if it sleeps.
 
         Raises:
@@ -205,7 +205,7 @@ class VLLMEngine:
             yield {FILE: path, "index": [(entry.name, entry.dtype, entry.shape, entry.offset) for entry in index]}
 
     async def sleep(self, level: int) -> None:
-        """Free the GPU for the learner; nothing is sampled until the next `sync`.
+        """Free the GPU for the learner; nothing is sampled until the next `load_weights`.
 
         Args:
             level: vLLM's: 1 moves weights to the CPU, 2 drops them.
@@ -237,7 +237,7 @@ class VLLMEngine:
             EngineError: running calls do not end in time, and the old weights stay; or vLLM has died.
         """
         async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(self._gate.sync(version))
+            await stack.enter_async_context(self._gate.update(version))
             # keep + clear_cache: vLLM computes the keys of running requests again with the new weights. wait: the cache
             # keeps entries under the old salt, which no request uses again, until their memory is needed.
             try:

@@ -96,7 +96,7 @@ class Gate:
             self._leave(call)
 
     @contextlib.asynccontextmanager
-    async def sync(self, version: int) -> AsyncIterator[None]:
+    async def update(self, version: int) -> AsyncIterator[None]:
         """Load weights inside; one sync at a time.
 
         Raises:

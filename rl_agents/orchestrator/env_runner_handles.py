@@ -297,7 +297,7 @@ class RunnerEngines:
         """
         self._complain(self._equip(START_S))
 
-    def sync(self, packed: Packed, version: int, timeout_s: float) -> None:
+    def push_weights(self, packed: Packed, version: int, timeout_s: float) -> None:
         """Give all engines weights.
 
         Args:
@@ -318,7 +318,7 @@ class RunnerEngines:
 
         Raises:
             EngineError: a living engine does not load the weights.
-            LearnerLost: see `sync`.
+            LearnerLost: see `push_weights`.
         """
         outcomes = self._equip(START_S)
         for runner in [runner for runner, outcome in outcomes.items() if outcome.lost]:

@@ -152,7 +152,7 @@ class RolloutWorkers:
             with self.collector.fault_tolerance.lock:
                 self.collector.fault_tolerance.restore_failed()
                 try:
-                    actors.sync(weights, version, self._settings.engine_timeout_s)
+                    actors.push_weights(weights, version, self._settings.engine_timeout_s)
                 except EngineError as error:
                     print(f"[rl_agents] {error}; restoring it", flush=True)
                     self.collector.fault_tolerance.restore_engines()

@@ -108,7 +108,7 @@ class TextEnvRunner(EnvRunner):
     def sync_engine(self, weights: Weights, version: int) -> None:
         """Give the engine in this process new weights (local mode, and ``placement=colocate``)."""
         engine: Any = self.engine
-        self._loop.run(engine.sync(weights, version))
+        self._loop.run(engine.load_weights(weights, version))
 
     def host_engine(self, settings: EngineSettings) -> None:
         """Build an engine in this process that is closed with the runner (``placement=colocate``)."""

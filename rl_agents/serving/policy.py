@@ -128,9 +128,9 @@ class PolicyReplica:
             if target.number <= self._target.number:
                 return
             weights = await asyncio.to_thread(read_weights, target.checkpoint)
-            async with self._gate.sync(target.number):
+            async with self._gate.update(target.number):
                 self._broken = f"new weights ({target.checkpoint.label}) were loaded in part"
-                await self._engine.sync(weights, target.number)
+                await self._engine.load_weights(weights, target.number)
                 self._broken, self._target = "", target
         self._meter.serves(target.checkpoint.label)
         logger.info("serving %s", target.checkpoint.label)

@@ -42,7 +42,7 @@ class PlainEngine:
         token = logprobs.argmax() if temperature == 0 else torch.multinomial(logprobs.exp(), 1, generator=generator)
         return int(token), float(logprobs[token])
 
-    async def sync(self, weights: Weights, version: int) -> None:
+    async def load_weights(self, weights: Weights, version: int) -> None:
         async with self.turn:
             self.model.load_state_dict(weights, strict=False)  # a tied head comes once
             self.version = version

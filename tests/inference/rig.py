@@ -47,7 +47,7 @@ class Rig:
             for parameter in self.reference.parameters():
                 parameter += 0.02 * torch.randn(parameter.shape, generator=generator)
         self.version += 1
-        self.group.sync(pack(self.reference.state_dict()), self.version)
+        self.group.push_weights(pack(self.reference.state_dict()), self.version)
 
     def worst_logprob(self, prompt: list[int], completion: Completion, temperature: float = 1.0) -> float:
         """Return the largest distance from teacher forcing through Hugging Face."""

@@ -127,7 +127,7 @@ def test_another_engine_answers_for_a_killed_one_and_restore_pushes_the_last_wei
 ):
     """The driver never loads them: they may lie on another machine, and be larger than its memory."""
     version, loaded = 10 + no_restart, tmp_path / "loaded"
-    group.sync(noted(changed(reference, version), loaded), version)
+    group.push_weights(noted(changed(reference, version), loaded), version)
     failed = list[tuple[int, str]]()
     engine = RemoteEngine(group.handles(), timeout_s=60, failed=lambda *event: failed.append(event))
     hold(group.handles()[1])
@@ -259,13 +259,13 @@ def test_sync_names_the_engine_that_refuses_or_hangs(group: InferenceGroup, refe
         time.sleep(120)
 
     with pytest.raises(EngineError, match=r"engine 0 failed in sync to version 30.*sync lacks"):
-        group.sync(pack({"model.norm.weight": torch.zeros(64)}), 30)
-    group.sync(changed(reference, 31), 31)
+        group.push_weights(pack({"model.norm.weight": torch.zeros(64)}), 30)
+    group.push_weights(changed(reference, 31), 31)
     hanging = group.handles()[1].apply.remote(hang)
     while not (tmp_path / "hangs").exists():
         time.sleep(0.01)
     with pytest.raises(EngineError, match=r"^engine 1 did not answer sync to version 32: no answer within 8 s"):
-        group.sync(changed(reference, 32), 32, timeout_s=6)
+        group.push_weights(changed(reference, 32), 32, timeout_s=6)
     assert group.restore() == [1]
     assert generate(RemoteEngine([group.handles()[1]]), SHORT)[0].policy_version == 32
     del hanging
@@ -281,14 +281,14 @@ def test_weights_that_are_gone_with_their_learner_are_the_learners_loss(group: I
 
     exporter = Exporter.remote()
     weights = ray.get(exporter.export.remote(changed(reference, 40)))
-    group.sync(weights, 40)
+    group.push_weights(weights, 40)
     ray.kill(exporter)
     ray.get(group.handles()[1].apply.remote(lambda actor: setattr(actor._engine, "dead", "its step failed")))
     with pytest.raises(
         LearnerLost, match="engine 1 came back, and the weights of version 40 are gone with the learner"
     ):
         group.restore()
-    group.sync(changed(reference, 42), 42)
+    group.push_weights(changed(reference, 42), 42)
     assert group.restore() == []
     assert [c.policy_version for c in generate(RemoteEngine(group.handles()), SHORT, SHORT)] == [42, 42]
 
@@ -312,11 +312,11 @@ def test_an_untied_head_and_bfloat16(ray_session: None, tiny_model_dir: Path, tm
             parameter += 0.02 * torch.randn(parameter.shape)
     packed = pack(model.state_dict())
     assert "lm_head.weight" in unpack(packed)
-    group.sync(packed, 1)
+    group.push_weights(packed, 1)
     (completion,) = generate(RemoteEngine(group.handles()), SHORT)
     assert worst(model.bfloat16().float(), completion) < 0.1
     half = pack({name: tensor.bfloat16() for name, tensor in unpack(packed).items()})  # half the bytes, equal values
-    group.sync(half, 1)
+    group.push_weights(half, 1)
     assert generate(RemoteEngine(group.handles()), SHORT) == [completion]
     group.stop()
 

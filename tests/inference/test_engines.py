@@ -36,7 +36,7 @@ def test_weights_in_half_the_bytes_are_the_same_where_their_values_are(rig: Rig)
         for parameter in rig.reference.parameters():
             parameter.copy_(parameter.bfloat16())
     rig.version += 1
-    rig.group.sync(pack({name: t.bfloat16() for name, t in rig.reference.state_dict().items()}), rig.version)
+    rig.group.push_weights(pack({name: t.bfloat16() for name, t in rig.reference.state_dict().items()}), rig.version)
     prompt = prompts(1)[0]
     (completion,) = rig.run((prompt, Sampling(max_tokens=24, seed=0)))
     assert rig.worst_logprob(prompt, completion) <= TOLERANCE

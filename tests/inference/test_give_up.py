@@ -129,12 +129,12 @@ def test_weights_wake_before_an_update_and_the_cache_after_one_that_succeeds(eng
         core.fails = fails
         if fails:
             with pytest.raises(EngineError, match=r"weights of version 7: RuntimeError: out of memory"):
-                await engine.sync(WEIGHTS, 7)
+                await engine.load_weights(WEIGHTS, 7)
             assert "wake kv_cache" not in core.asked
             with pytest.raises(EngineError, match="the engine cannot sleep: vLLM cannot load weights"):
                 await engine.sleep(1)
             core.fails, core.asked = "", ["sleep 1", "wake weights"]
-        await engine.sync(WEIGHTS, 7)
+        await engine.load_weights(WEIGHTS, 7)
         assert core.asked == ["sleep 1", "wake weights", *UPDATE, "wake kv_cache"]
         assert (engine.version, engine.unsound, core.paused) == (7, "", False)
 
@@ -148,7 +148,7 @@ def test_an_engine_that_does_not_fall_asleep_holds_no_call(engine: VLLMEngine) -
         with pytest.raises(RuntimeError, match="sleep mode"):
             await engine.sleep(1)
         assert not core.paused and "did not fall asleep" in engine.unsound
-        await engine.sync(WEIGHTS, 2)
+        await engine.load_weights(WEIGHTS, 2)
         core.arrives.set()
         assert (await engine.generate([1], Sampling(4))).policy_version == 2
 

@@ -80,7 +80,7 @@ def test_sync_computes_running_requests_anew(tiny_model_dir: Path) -> None:
         running = asyncio.create_task(engine.generate([5, 6, 7], Sampling(60, seed=0)))
         while engine.sampled_tokens < 20:
             await asyncio.sleep(0)
-        await engine.sync(weights, 1)
+        await engine.load_weights(weights, 1)
         return await running
 
     completion = asyncio.run(scenario())
@@ -102,7 +102,7 @@ def test_sync_waits_for_running_requests_only(tiny_model_dir: Path) -> None:
         tasks = [asyncio.create_task(engine.generate([5, 6, 7 + i], Sampling(60, seed=i))) for i in range(3)]
         while engine.sampled_tokens < 20:
             await asyncio.sleep(0)
-        sync = asyncio.create_task(engine.sync(weights, 1))
+        sync = asyncio.create_task(engine.load_weights(weights, 1))
         await asyncio.sleep(0)
         tasks.append(asyncio.create_task(engine.generate([5, 6, 7], Sampling(60, seed=0))))
         tasks.pop(1).cancel()
@@ -134,15 +134,15 @@ def test_weights_that_do_not_fit_are_named(tiny_model_dir: Path) -> None:
     engine = TorchEngine(tiny_model_dir)
     weights = dict(engine.model.state_dict())
     with pytest.raises(EngineError, match=r"lacks 25 weights"):
-        asyncio.run(engine.sync({"model.norm.weight": weights["model.norm.weight"]}, 1))
+        asyncio.run(engine.load_weights({"model.norm.weight": weights["model.norm.weight"]}, 1))
     with pytest.raises(EngineError, match=r"1 unknown weights, e\.g\. surplus"):
-        asyncio.run(engine.sync(weights | {"surplus": torch.zeros(1)}, 1))
+        asyncio.run(engine.load_weights(weights | {"surplus": torch.zeros(1)}, 1))
     before = {name: value.clone() for name, value in weights.items()}
     moved = {name: value + 1 for name, value in weights.items()}
     with pytest.raises(
         EngineError, match=r"model\.norm\.weight has shape \[1\], expected \[\d+\]"
     ):  # it would broadcast
-        asyncio.run(engine.sync(moved | {"model.norm.weight": torch.zeros(1)}, 1))
+        asyncio.run(engine.load_weights(moved | {"model.norm.weight": torch.zeros(1)}, 1))
     assert all(torch.equal(value, before[name]) for name, value in engine.model.state_dict().items())
 
 

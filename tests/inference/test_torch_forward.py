@@ -32,7 +32,7 @@ def play(engine: TorchEngine) -> list[list[Completion]]:
     async def both() -> list[list[Completion]]:
         before = await asyncio.gather(*[episode(engine, index) for index in range(12)])
         weights = {name: 0.7 * value for name, value in engine.model.state_dict().items()}
-        await engine.sync(weights, 1)
+        await engine.load_weights(weights, 1)
         return before + await asyncio.gather(*[episode(engine, index) for index in range(12)])
 
     return asyncio.run(both())

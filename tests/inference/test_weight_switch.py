@@ -214,7 +214,7 @@ def test_weights_that_cannot_be_loaded_are_not_sampled_from(rig: Rig, mode: str)
         running = asyncio.ensure_future(actor._engine.generate(prompt, LONG, lambda *_: begun.set()))
         await begun.wait()
         try:
-            await actor._engine.sync({**half, "model.norm.weight": torch.zeros(3)}, 9)
+            await actor._engine.load_weights({**half, "model.norm.weight": torch.zeros(3)}, 9)
         except EngineError as error:
             (first,) = await asyncio.gather(running, return_exceptions=True)
             (second,) = await asyncio.gather(actor._engine.generate(prompt, LONG), return_exceptions=True)

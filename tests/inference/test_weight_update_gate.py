@@ -30,7 +30,7 @@ class Stage:
 
     async def sync(self, *versions: int) -> None:
         for version in versions:
-            async with self.gate.sync(version):
+            async with self.gate.update(version):
                 self.log.append(str(version))
 
     def start(self, *names: str) -> list[asyncio.Task[None]]:

@@ -107,9 +107,9 @@ def test_experts_leave_under_their_files_names_and_a_part_that_does_not_fit_is_n
         if tensor is not None:
             broken["model.layers.1.mlp.experts.3.up_proj.weight"] = tensor
         with pytest.raises(EngineError, match=r"experts\.3\.up_proj.* has shape|lacks 1 weights.*experts.gate_up_proj"):
-            asyncio.run(engine.sync(broken, 1))
+            asyncio.run(engine.load_weights(broken, 1))
         assert engine_gap(engine, case.module, batch(30)["input_ids"].tolist()) < page.AGREES, name
-    asyncio.run(engine.sync(dict(moved.lm.state_dict()), 2))  # by the model's own names
+    asyncio.run(engine.load_weights(dict(moved.lm.state_dict()), 2))  # by the model's own names
     assert engine_gap(engine, moved, batch(30)["input_ids"].tolist()) < page.AGREES
 
 

@@ -140,7 +140,7 @@ def test_weights_that_are_lent_reach_an_engine_as_exported_ones_do(tiny_model_di
             parameter.add_(torch.rand_like(parameter) / 7)
     engines = [TorchEngine(tiny_model_dir, "bfloat16") for _ in range(2)]
     for engine, weights in zip(engines, (lent, dict(module.merged_weights())), strict=True):
-        asyncio.run(engine.sync(weights, 1))
+        asyncio.run(engine.load_weights(weights, 1))
     with torch.no_grad():
         for parameter in module.lm.parameters():
             parameter.zero_()

@@ -50,13 +50,13 @@ def test_an_engine_killed_at_forty_percent_repeats_no_episode_and_is_back_before
     ]
     assert {step.policy_version for t in struck.answers for step in t.steps} == {algo.policy_version}
 
-    health, sync = list[Any](), group.sync
+    health, sync = list[Any](), group.push_weights
 
     def observed(*args: Any) -> None:
         health.extend(ray.get([handle.health.remote() for handle in group.handles()]))
         sync(*args)
 
-    monkeypatch.setattr(group, "sync", observed)
+    monkeypatch.setattr(group, "push_weights", observed)
     workers.push(algo.learner_group.export_weights(), algo.policy_version + 1)
     assert health == [(True, algo.policy_version)] * 2
     assert capsys.readouterr().out.count("; restoring it\n") == 1, "one line says so"
