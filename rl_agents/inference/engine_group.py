@@ -159,8 +159,8 @@ class InferenceGroup:
         """Have all engines free their GPUs until the next weights arrive.
 
         Raises:
-            EngineError: an engine died, refused, or did not answer in time; the others sleep. The next `push_weights` wakes
-                living engines and reports dead ones.
+            EngineError: an engine died, refused, or did not answer in time; the others sleep. The next `push_weights`
+                wakes living engines and reports dead ones.
         """
         calls = {index: handle.sleep.remote(level) for index, handle in enumerate(self.handles())}
         self._complain(await_all(calls, START_S), "sleep")

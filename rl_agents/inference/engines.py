@@ -44,8 +44,8 @@ class EngineKind:
             them.
         automatic: ``engine=auto`` may take it; the first such row without an obstacle.
         extras: it supports `rl_agents.inference.base.Extras`: guided decoding, the likeliest tokens, penalties.
-        borrows: `StreamingEngine.load_weights` takes any dtype and keeps no reference, so that an engine in the learner's
-            process needs no copy.
+        borrows: `StreamingEngine.load_weights` takes any dtype and keeps no reference, so that an engine in the
+            learner's process needs no copy.
         no_sleep: why it cannot free its memory (``engine_sleep``).
         no_keep: why it cannot load weights during responses (``weight_switch=keep``).
     """
