@@ -37,6 +37,7 @@ QWEN_TOOLS = (
     "{% elif not (m.role == 'system' and loop.first) %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 ADD = Tool("add", "adds", {"type": "object", "properties": {"a": {"type": "number"}}})
 MAX_LEN = 1200
 
@@ -175,6 +176,17 @@ class Rig:
 
     def text(self, ids: list[int]) -> str:
         return str(tokenizer().decode(ids))
+
+
+def status_of(path: str, response: Any) -> int:
+    """Check that a refusal has its dialect's form; return its status."""
+    body = response.json()
+    if path == MESSAGES:
+        assert body["type"] == "error" and set(body["error"]) == {"type", "message"}
+    else:
+        assert set(body["error"]) == {"message", "type", "param", "code"}
+    assert "\n" not in body["error"]["message"]
+    return int(response.status_code)
 
 
 def opening(session: str, seed: int = 7) -> SessionStart:

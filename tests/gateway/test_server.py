@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from gateway.models import MemoryPool, Rig, opening
+from gateway.models import CHAT, MESSAGES, RESPONSES, MemoryPool, Rig, opening, status_of
 
 from rl_agents.data.tasks import step_seed
 from rl_agents.gateway.server import serving
@@ -14,7 +14,6 @@ from rl_agents.store.reader import PoolReader
 from rl_agents.store.trajectory_store import PoolWriter
 
 ADMIN = "the-admin-key-of-this-test"
-CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 BODIES = {
     CHAT: {"model": "m", "messages": [{"role": "user", "content": "task"}]},
     RESPONSES: {"model": "m", "input": "task"},
@@ -30,16 +29,6 @@ async def playing(key=None, on_end=None, **options):
         headers = {"Authorization": f"Bearer {rig.key if key is None else key}"} if key != "" else {}
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as client:
             yield rig, client
-
-
-def code_of(path, response):
-    """Check that a refusal has its dialect's form; return its status."""
-    body = response.json()
-    if path == MESSAGES:
-        assert body["type"] == "error" and set(body["error"]) >= {"type", "message"}
-    else:
-        assert set(body["error"]) == {"message", "type", "param", "code"}
-    return response.status_code
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -70,7 +59,7 @@ async def test_a_session_is_named_by_its_key_and_a_refusal_loses_nothing(path):
         good = await client.post(path, json=body)
         trace = await rig.trace()
         problems.append(await client.post("/s/s" + path, json=body, headers={"Authorization": ""}))
-        codes = [code_of(path, problem) for problem in problems]
+        codes = [status_of(path, problem) for problem in problems]
     assert codes == [401, 404, 403, 410] and good.status_code == 200 and len(trace.steps) == 1
 
 
@@ -157,9 +146,9 @@ async def test_errors_have_the_form_of_their_path(version):
         for path in ("/v1/completions", "/v1/embeddings", "/s/s/v1/completions", "/v1/responses/x", "/v1/messages/x"):
             answer = await client.post(path, json={}, headers=headers)
             anthropics = path.startswith("/v1/messages")
-            assert code_of(MESSAGES if anthropics else CHAT, answer) == 404
+            assert status_of(MESSAGES if anthropics else CHAT, answer) == 404
         unknown = await client.get("/v1/models/other", headers=headers)
-    assert code_of(MESSAGES if version else CHAT, unknown) == 404
+    assert status_of(MESSAGES if version else CHAT, unknown) == 404
 
 
 async def test_sessions_are_opened_rewarded_and_ended_over_http(monkeypatch):

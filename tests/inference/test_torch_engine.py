@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,15 @@ async def episode(engine: TorchEngine, index: int, turns: int = 4) -> list[tuple
 def play(engine: TorchEngine, episodes: int) -> list[list[tuple[list[int], Completion]]]:
     async def together() -> list[list[tuple[list[int], Completion]]]:
         return await asyncio.gather(*[episode(engine, index) for index in range(episodes)])
+
+    return asyncio.run(together())
+
+
+def answers(engine: TorchEngine, asked: Sequence[tuple[list[int], Sampling]]) -> list[Completion]:
+    """Generate all at the same time."""
+
+    async def together() -> list[Completion]:
+        return await asyncio.gather(*[engine.generate(prompt, sampling) for prompt, sampling in asked])
 
     return asyncio.run(together())
 
@@ -188,18 +198,14 @@ def test_equal_prompts_are_computed_once_and_answered_apart(tiny_model_dir: Path
     """Siblings of three states join together; each answers as it does alone, by its own seed and from its own copy."""
     prompts = [[5 + state, *range(20, 60 + 7 * state)] for state in range(3)]
     asked = [(prompt, Sampling(12, seed=index)) for index, prompt in enumerate(prompts * 4)]
-
-    async def together(engine: TorchEngine) -> list[Completion]:
-        return await asyncio.gather(*[engine.generate(prompt, sampling) for prompt, sampling in asked])
-
     engine = TorchEngine(tiny_model_dir)
-    answers = asyncio.run(together(engine))
+    found = answers(engine, asked)
     widest = max(map(len, prompts))
     assert sum(map(len, prompts)) <= engine.prefill_tokens <= 3 * widest
     assert engine.cached_tokens == 3 * sum(map(len, prompts))
-    assert len({tuple(answer.token_ids) for answer in answers}) == len(asked)
-    for (prompt, sampling), answer in zip(asked, answers, strict=True):
-        alone = asyncio.run(TorchEngine(engine.model).generate(prompt, sampling))
+    assert len({tuple(answer.token_ids) for answer in found}) == len(asked)
+    for request, answer in zip(asked, found, strict=True):
+        (alone,) = answers(TorchEngine(engine.model), [request])
         assert answer.token_ids == alone.token_ids
         assert answer.logprobs == pytest.approx(alone.logprobs, abs=1e-4)
 
@@ -215,14 +221,9 @@ def test_joining_prompts_of_a_large_model_compute_their_common_beginning_once(
     def run(large: int) -> tuple[TorchEngine, list[Completion]]:
         monkeypatch.setattr(torch_engine, "LARGE", large)
         engine = TorchEngine(tiny_model_dir)
-
-        async def together() -> list[Completion]:
-            if cached:
-                await engine.generate([*first, 70], Sampling(1, seed=9))
-            asked = (engine.generate(prompt, Sampling(4, seed=i)) for i, prompt in enumerate(prompts))
-            return await asyncio.gather(*asked)
-
-        return engine, asyncio.run(together())
+        if cached:
+            answers(engine, [([*first, 70], Sampling(1, seed=9))])
+        return engine, answers(engine, [(prompt, Sampling(4, seed=i)) for i, prompt in enumerate(prompts)])
 
     (plain, expected), (engine, found) = run(10**9), run(0)
     assert [c.token_ids for c in found] == [c.token_ids for c in expected]
@@ -234,17 +235,12 @@ def test_joining_prompts_of_a_large_model_compute_their_common_beginning_once(
 
 
 def test_prompts_of_very_different_lengths_are_not_padded_to_the_longest(tiny_model_dir: Path) -> None:
-    prompts = [[index + 5] * (400 if index in (3, 7) else 9) for index in range(20)]
-
-    async def together(engine: TorchEngine) -> list[Completion]:
-        return await asyncio.gather(*[engine.generate(p, Sampling(6, seed=i)) for i, p in enumerate(prompts)])
-
+    asked = [([i + 5] * (400 if i in (3, 7) else 9), Sampling(6, seed=i)) for i in range(20)]
     engine = TorchEngine(tiny_model_dir)
-    answers = asyncio.run(together(engine))
-    assert engine.prefill_tokens == sum(map(len, prompts)), "one pass of 20 rows would be 8,000 tokens"
-    for index, answer in enumerate(answers):
-        alone = TorchEngine(engine.model).generate(prompts[index], Sampling(6, seed=index))
-        assert answer.token_ids == asyncio.run(alone).token_ids
+    found = answers(engine, asked)
+    assert engine.prefill_tokens == sum(len(prompt) for prompt, _ in asked), "one pass of 20 rows would be 8,000 tokens"
+    for request, answer in zip(asked, found, strict=True):
+        assert answer.token_ids == answers(TorchEngine(engine.model), [request])[0].token_ids
 
 
 def test_passes_are_cut_where_padding_costs_more_than_a_pass() -> None:

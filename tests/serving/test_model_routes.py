@@ -8,14 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway.models import MemoryPool, Rig
+from gateway.models import CHAT, MESSAGES, RESPONSES, MemoryPool, Rig, status_of
 from in_process import Server
 from scripted_model import MAX_TOKENS, write_model
 
 from rl_agents.gateway.server import make_app
 from rl_agents.inference.base import EngineError, RequestRefused
 
-CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 HELLO = [{"role": "user", "content": "hello"}]
 BODIES: dict[str, dict[str, Any]] = {
     CHAT: {"model": "m", "messages": HELLO},
@@ -79,17 +78,6 @@ def streamed_text(path: str, response: httpx.Response) -> str:
     kind = "response.output_text.delta" if path == RESPONSES else "content_block_delta"
     deltas = [event["delta"] for event in events if event["type"] == kind]
     return "".join(delta if isinstance(delta, str) else delta["text"] for delta in deltas)
-
-
-def status_of(path: str, response: httpx.Response) -> int:
-    """Check that a refusal has its dialect's form; return its status."""
-    body = response.json()
-    if path == MESSAGES:
-        assert body["type"] == "error" and set(body["error"]) == {"type", "message"}
-    else:
-        assert set(body["error"]) == {"message", "type", "param", "code"}
-    assert "\n" not in body["error"]["message"]
-    return response.status_code
 
 
 @pytest.mark.parametrize("path", BODIES)
