@@ -17,13 +17,13 @@ import json
 import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from rl_agents.background import elsewhere, wait
 from rl_agents.errors import InputError
-from rl_agents.gateway.process_supervisor import GRACE_S, AgentEnd, AgentInput, Output, kill_tree, one_line, supervised
+from rl_agents.gateway.process_supervisor import GRACE_S, AgentClient, AgentEnd, Output, kill_tree, one_line, supervised
 from rl_agents.gateway.results import AgentResult
 
 #: Threads for environment steps. The loop's own threads must stay free, since a judge may need them for name lookup.
@@ -33,6 +33,8 @@ HOST_CHILD = str(Path(__file__).with_name("agent_interpreter_child.py"))
 START_S, STOP_S, SEND_S = 300.0, 5.0, 5.0
 #: Longest message in bytes.
 MAX_LINE = 1 << 26
+#: What an agent gets of its `AgentClient`.
+CLIENT = ("base_url", "anthropic_url", "api_key", "session", "seed", "group", "peers")
 Message = dict[str, Any]
 
 
@@ -61,9 +63,9 @@ class HostedAgent:
     python: str
     file: str
     function: str
-    world: Callable[[AgentInput], AgentEnvironment]
+    world: Callable[[AgentClient], AgentEnvironment]
 
-    async def run(self, given: AgentInput, timeout_s: float) -> AgentEnd:
+    async def run(self, given: AgentClient, timeout_s: float) -> AgentEnd:
         """See `Agent.run`. The time begins when the process is ready.
 
         Raises:
@@ -78,7 +80,7 @@ class HostedAgent:
         Raises:
             InputError: it cannot be imported, it raises, or its time is over.
         """
-        given = AgentInput("", "", "", task, 0)
+        given = AgentClient("", "", "", task, 0)
         message = wait(self._message(given, self.world(given), timeout_s))
         if message is None:
             raise InputError(f"{self.python} gave no answer within {timeout_s:g} s")
@@ -86,7 +88,7 @@ class HostedAgent:
             raise InputError(one_line(message["error"]))
         return message["result"]
 
-    async def _message(self, given: AgentInput, world: AgentEnvironment, timeout_s: float) -> Message | None:
+    async def _message(self, given: AgentClient, world: AgentEnvironment, timeout_s: float) -> Message | None:
         """Return the message at the end of a session; None: its time was over."""
         session = HostedSession(await host_of(self.python, self.file, self.function), world)
         try:
@@ -109,9 +111,10 @@ class HostedSession:
         if host.over:
             self._inbox.put_nowait({"error": host.over})
 
-    async def message(self, given: AgentInput) -> Message:
+    async def message(self, given: AgentClient) -> Message:
         """Return the message at the session's end."""
-        await self.host.send({"run": self._number, "task": dict(given.task), "client": asdict(given.client())})
+        fields = {name: getattr(given, name) for name in CLIENT}
+        await self.host.send({"run": self._number, "task": dict(given.task), "client": fields})
         while True:
             message = await self._inbox.get()
             if "step" not in message:

@@ -36,11 +36,11 @@ PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class AgentInput:
-    """The input of an agent.
+class AgentClient:
+    """How an agent reaches the model, and its task; a coroutine agent gets it as ``client``.
 
     Attributes:
-        session, key: of the gateway's session; the key is the client's API key.
+        session, api_key: of the gateway's session.
         url: of the gateway, without a path: ``http://127.0.0.1:40123``.
         task: plain JSON with the key ``id``.
         seed: of the episode, for agents that draw random numbers.
@@ -49,12 +49,15 @@ class AgentInput:
     """
 
     session: str
-    key: str
+    api_key: str
     url: str
     task: Mapping[str, Any]
     seed: int
     group: str = ""
     peers: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "group", self.group or self.session)
 
     @property
     def base_url(self) -> str:
@@ -63,11 +66,6 @@ class AgentInput:
     @property
     def anthropic_url(self) -> str:
         return f"{self.url}/s/{self.session}"
-
-    def client(self) -> AgentClient:
-        return AgentClient(
-            self.base_url, self.key, self.anthropic_url, self.session, self.seed, self.group or self.session, self.peers
-        )
 
     def variables(self, outside: Mapping[str, str]) -> dict[str, str]:
         """Return the environment variables of the agent's process; ``outside``: those of this process."""
@@ -80,26 +78,13 @@ class AgentInput:
             "no_proxy": direct,
             "OPENAI_BASE_URL": self.base_url,
             "OPENAI_API_BASE": self.base_url,
-            "OPENAI_API_KEY": self.key,
+            "OPENAI_API_KEY": self.api_key,
             "ANTHROPIC_BASE_URL": self.anthropic_url,
-            "ANTHROPIC_API_KEY": self.key,
+            "ANTHROPIC_API_KEY": self.api_key,
             "RL_AGENTS_SESSION": self.session,
             "RL_AGENTS_TASK": task_text(self.task),
             "RL_AGENTS_SEED": str(self.seed),
         }
-
-
-@dataclass(frozen=True, slots=True)
-class AgentClient:
-    """How a coroutine agent reaches the model; see `AgentInput`."""
-
-    base_url: str
-    api_key: str
-    anthropic_url: str
-    session: str
-    seed: int
-    group: str
-    peers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +112,7 @@ class AgentEnd:
 class Agent(Protocol):
     """A program that calls a model itself."""
 
-    async def run(self, given: AgentInput, timeout_s: float) -> AgentEnd:
+    async def run(self, given: AgentClient, timeout_s: float) -> AgentEnd:
         """Run it for one session, at most ``timeout_s`` seconds."""
 
 
@@ -163,10 +148,10 @@ class CommandAgent:
             raise InputError(f"env.agent_command: there is no program '{words[0]}' here or on the PATH")
         return cls(words)
 
-    def argv(self, given: AgentInput) -> list[str]:
+    def argv(self, given: AgentClient) -> list[str]:
         return [PLACEHOLDER.sub(lambda found: PLACES[found[1]](given), word) for word in self.words]
 
-    async def run(self, given: AgentInput, timeout_s: float) -> AgentEnd:
+    async def run(self, given: AgentClient, timeout_s: float) -> AgentEnd:
         argv, variables = self.argv(given), given.variables(os.environ)
         longest = max(map(len, map(os.fsencode, (*argv, variables["RL_AGENTS_TASK"]))))
         if longest > MAX_TEXT:
@@ -183,9 +168,9 @@ class FunctionAgent:
 
     function: Callable[[Mapping[str, Any], AgentClient], Awaitable[Any]]
 
-    async def run(self, given: AgentInput, timeout_s: float) -> AgentEnd:
+    async def run(self, given: AgentClient, timeout_s: float) -> AgentEnd:
         """See `Agent.run`. A coroutine can be interrupted only while it waits; one that computes blocks the others."""
-        task = asyncio.ensure_future(self._call(dict(given.task), given.client()))
+        task = asyncio.ensure_future(self._call(dict(given.task), given))
         try:
             done, _ = await asyncio.wait({task}, timeout=timeout_s)
             if not done:
@@ -206,7 +191,7 @@ class FunctionAgent:
         return AgentEnd.of(returned)
 
 
-PLACES: Mapping[str, Callable[[AgentInput], str]] = {
+PLACES: Mapping[str, Callable[[AgentClient], str]] = {
     "task": lambda given: task_text(given.task),
     "task_id": lambda given: str(given.task["id"]),
     "seed": lambda given: str(given.seed),

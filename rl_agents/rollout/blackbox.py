@@ -33,7 +33,7 @@ from rl_agents.envs.options import AgentKeys
 from rl_agents.gateway.answers import PendingRequest
 from rl_agents.gateway.calls import ModelCall, RequestIdentity
 from rl_agents.gateway.gateway import Gateway, GatewayLimits, SessionTrace
-from rl_agents.gateway.process_supervisor import Agent, AgentEnd, AgentInput
+from rl_agents.gateway.process_supervisor import Agent, AgentClient, AgentEnd
 from rl_agents.gateway.results import NO_REWARD, AgentResult
 from rl_agents.gateway.server import serving
 from rl_agents.gateway.sessions import OpenSession
@@ -247,7 +247,7 @@ async def _play(
         key = gateway.open(opening, [] if recorder is None else recorder.again(seeds))
         steering = gateway.watch(session, limits.truncation, spec.seed, words)
         try:
-            given = AgentInput(session, key, url, task, spec.seed, f"g{group[0].seed:016x}", len(group))
+            given = AgentClient(session, key, url, task, spec.seed, f"g{group[0].seed:016x}", len(group))
             end = await steering.unless_stopped(box.agent.run(given, box.options.agent_timeout_s))
             problem = unanswered(gateway.sessions[session])
         finally:

@@ -15,7 +15,7 @@ from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.agents import TaskWorld, load_agent
 from rl_agents.errors import InputError
 from rl_agents.gateway import agent_interpreter
-from rl_agents.gateway.process_supervisor import AgentEnd, AgentInput
+from rl_agents.gateway.process_supervisor import AgentClient, AgentEnd
 from rl_agents.gateway.results import AgentResult
 
 
@@ -38,15 +38,15 @@ def agent_of(tmp_path: Path):
     agent_interpreter.close_hosts()
 
 
-def given(number: int = 0, **task) -> AgentInput:
-    return AgentInput(f"s{number}", "key", "http://127.0.0.1:9", {"id": f"task-{number}", **task}, 70 + number)
+def given(number: int = 0, **task) -> AgentClient:
+    return AgentClient(f"s{number}", "key", "http://127.0.0.1:9", {"id": f"task-{number}", **task}, 70 + number)
 
 
-def play(agent, *sessions: AgentInput, timeout_s: float = 60.0) -> list[AgentEnd]:
+def play(agent, *sessions: AgentClient, timeout_s: float = 60.0) -> list[AgentEnd]:
     return asyncio.run(played(agent, *sessions, timeout_s=timeout_s))
 
 
-async def played(agent, *sessions: AgentInput, timeout_s: float = 60.0) -> list[AgentEnd]:
+async def played(agent, *sessions: AgentClient, timeout_s: float = 60.0) -> list[AgentEnd]:
     return await asyncio.gather(*(agent.run(session, timeout_s) for session in sessions))
 
 
@@ -130,7 +130,7 @@ def test_what_an_agent_does_wrong_is_said_in_one_line(agent_of):
                 case "task-6": await client.reset()
                 case "task-7": return 0.5
     """)
-    ends = play(agent, *map(given, range(6)), AgentInput("s6", "k", "u", game(id="task-6"), 1), given(7))
+    ends = play(agent, *map(given, range(6)), AgentClient("s6", "k", "u", game(id="task-6"), 1), given(7))
     kinds = ["KeyError", "SystemExit", "TypeError", "its result cannot be used"]
     assert [end.error.partition(":")[0] for end in ends[:4]] == kinds
     assert ends[0].error.endswith(" (agent.py:5)") and ends[1].error.endswith(" (agent.py:6)")

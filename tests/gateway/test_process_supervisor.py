@@ -18,10 +18,10 @@ import torch
 
 from rl_agents import errors
 from rl_agents.errors import InputError
-from rl_agents.gateway.process_supervisor import CHILD, AgentEnd, AgentInput, CommandAgent, FunctionAgent
+from rl_agents.gateway.process_supervisor import CHILD, AgentClient, AgentEnd, CommandAgent, FunctionAgent
 from rl_agents.gateway.results import AgentResult, last_result, read_result
 
-GIVEN = AgentInput("s1", "secret", "http://127.0.0.1:1", {"id": "a b/1", "question": "why 'so'?"}, 7)
+GIVEN = AgentClient("s1", "secret", "http://127.0.0.1:1", {"id": "a b/1", "question": "why 'so'?"}, 7)
 
 
 def run_code(code: str, timeout_s: float = 60.0, grace_s: float = 0.5, arguments: str = "") -> AgentEnd:
@@ -196,9 +196,9 @@ def test_agents_do_not_survive_the_death_of_their_runner(tmp_path, signal_name):
     note = tmp_path / "pids"
     code = f"""
 import asyncio, sys
-from rl_agents.gateway.process_supervisor import CommandAgent, AgentInput
+from rl_agents.gateway.process_supervisor import CommandAgent, AgentClient
 agent = CommandAgent((sys.executable, "-c", {FAMILY.format(path=str(note))!r}), 0.3)
-asyncio.run(agent.run(AgentInput("s", "k", "http://x", {{"id": "1"}}, 0), 600.0))
+asyncio.run(agent.run(AgentClient("s", "k", "http://x", {{"id": "1"}}, 0), 600.0))
 """
     runner = subprocess.Popen([sys.executable, "-c", code])
     pids = read_pids(note, 3)
@@ -295,7 +295,7 @@ def test_templates_are_read_without_a_shell_and_tasks_fit_a_variable(tmp_path):
     assert not mark.exists()
 
     def run(*more: str, **task: str) -> str:
-        given = AgentInput("s", "k", "http://x", {"id": "\0", **task}, 0)
+        given = AgentClient("s", "k", "http://x", {"id": "\0", **task}, 0)
         return asyncio.run(CommandAgent(("/bin/true", *more)).run(given, 60.0)).error
 
     assert "does not fit an environment variable" in run(text="é" * 70_000)

@@ -20,7 +20,7 @@ from rl_agents.errors import InputError
 from rl_agents.gateway.answers import DeltaLog, PendingRequest
 from rl_agents.gateway.calls import GatewayLimits, ModelAnswer, ModelCall, RequestIdentity
 from rl_agents.gateway.gateway import Gateway
-from rl_agents.gateway.process_supervisor import Agent, AgentEnd, AgentInput
+from rl_agents.gateway.process_supervisor import Agent, AgentClient, AgentEnd
 from rl_agents.gateway.server import serving
 from rl_agents.web.errors import ApiError, bad_request
 
@@ -89,7 +89,7 @@ class AgentSessionServer:
     def start(self, agent: Agent, task: Mapping[str, Any], seed: int, timeout_s: float) -> Run:
         """Run an agent; its first event follows."""
         run = Run(f"search-{secrets.token_hex(8)}", secrets.token_urlsafe(24))
-        given = AgentInput(run.session, run.key, self.url, task, seed)
+        given = AgentClient(run.session, run.key, self.url, task, seed)
         self._do(self._begin(run, agent, given, timeout_s), STOP_S)
         return run
 
@@ -125,7 +125,7 @@ class AgentSessionServer:
             raise ApiError(404, f"there is no session {session!r}", "session_not_found")
         return self._runs[session]
 
-    async def _begin(self, run: Run, agent: Agent, given: AgentInput, timeout_s: float) -> None:
+    async def _begin(self, run: Run, agent: Agent, given: AgentClient, timeout_s: float) -> None:
         self._runs[run.session] = run
         run.task = asyncio.create_task(_play(run, agent, given, timeout_s))
 
@@ -142,7 +142,7 @@ class AgentSessionServer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
 
 
-async def _play(run: Run, agent: Agent, given: AgentInput, timeout_s: float) -> None:
+async def _play(run: Run, agent: Agent, given: AgentClient, timeout_s: float) -> None:
     end: AgentEnd | InputError = AgentEnd(error="it was stopped")
     try:
         end = await agent.run(given, timeout_s)

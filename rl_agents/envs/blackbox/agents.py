@@ -17,7 +17,7 @@ from rl_agents.envs.blackbox.tasks import NEEDED
 from rl_agents.envs.spec import TextEnv
 from rl_agents.errors import InputError, nearest, unknown
 from rl_agents.gateway.agent_interpreter import HostedAgent
-from rl_agents.gateway.process_supervisor import Agent, AgentClient, AgentInput, CommandAgent, FunctionAgent
+from rl_agents.gateway.process_supervisor import Agent, AgentClient, CommandAgent, FunctionAgent
 from rl_agents.gateway.results import AgentResult, read_result
 from rl_agents.plugins import Entry, own_module, register
 
@@ -32,7 +32,7 @@ class TaskWorld:
         ValueError: from `act`: the task names no environment, or no episode is running.
     """
 
-    def __init__(self, given: AgentInput) -> None:
+    def __init__(self, given: AgentClient) -> None:
         self._task, self._seed = given.task, given.seed
         self._env: TextEnv | None = None
         self._reward, self._done, self._truncated = 0.0, False, False
