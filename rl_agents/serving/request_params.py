@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -24,34 +24,9 @@ PLAIN = Extras()
 PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
 
 
-@dataclass(frozen=True)
-class RequestParams:
-    """Parameters of a request.
-
-    Attributes:
-        structure: form of the answer; None: any text.
-        extras: without ``structure``, which `sampling` sets.
-    """
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    seed: int | None = None
-    structure: Structure | None = None
-    extras: Extras = PLAIN
-
-    def sampling(self, budget: int, stop_token_ids: tuple[int, ...], index: int, tag: str = "") -> Sampling:
-        """Return the sampling of choice ``index``; the first has the request's seed, the others derived seeds.
-
-        Args:
-            tag: the `Structure.tag` of ``structure``.
-        """
-        extras = replace(self.extras, structure=tag)
-        seed = self.seed if self.seed is None or index == 0 else step_seed(self.seed % 2**63, index)
-        return Sampling(budget, self.temperature, self.top_p, stop_token_ids, seed, extras if extras != PLAIN else None)
-
-
-def read_params(call: ModelCall) -> tuple[ModelCall, RequestParams]:
-    """Return a request as it is answered, with the temperature and top-p that its answer reports, and its parameters.
+def read_params(call: ModelCall) -> tuple[ModelCall, Sampling, Structure | None]:
+    """Return a request as it is answered, with the temperature and top-p that its answer reports; how its answers are
+    sampled (see `of_choice`); and their form, None for any text.
 
     Parameters without an effect here (effort, verbosity ...) are added to `ModelCall.ignored`.
 
@@ -71,11 +46,27 @@ def read_params(call: ModelCall) -> tuple[ModelCall, RequestParams]:
     extras = Extras(top_k=max(0, fields.top_k), logit_bias=bias, **same)
     call.ignored.update(map(short, fields.model_extra or ()))
     options = {**call.options, "temperature": fields.temperature, "top_p": fields.top_p}
-    params = RequestParams(fields.temperature, fields.top_p, fields.seed, structure, extras)
-    return replace(call, tools=tools, logprobs=top, options=options), params
+    sampling = Sampling(0, fields.temperature, fields.top_p, seed=fields.seed, extras=extras)
+    return replace(call, tools=tools, logprobs=top, options=options), sampling, structure
 
 
-def check_engine(params: RequestParams, kind: str) -> None:
+def of_choice(sampling: Sampling, budget: int, stop_token_ids: tuple[int, ...], index: int, tag: str = "") -> Sampling:
+    """Return the sampling of choice ``index``; the first has the request's seed, the others derived seeds.
+
+    Args:
+        tag: the `Structure.tag` of the request's structure.
+    """
+    extras, seed = replace(sampling.extras or PLAIN, structure=tag), sampling.seed
+    return replace(
+        sampling,
+        max_tokens=budget,
+        stop_token_ids=stop_token_ids,
+        seed=seed if seed is None or index == 0 else step_seed(seed % 2**63, index),
+        extras=extras if extras != PLAIN else None,
+    )
+
+
+def check_engine(sampling: Sampling, structure: Structure | None, kind: str) -> None:
     """Refuse parameters that the engine does not support.
 
     Raises:
@@ -84,12 +75,11 @@ def check_engine(params: RequestParams, kind: str) -> None:
     if ENGINES[kind].extras:
         return
     engine, other = f"the {kind} engine", f"serve with {able(lambda row: row.extras)}"
-    if params.structure is not None:
-        form = params.structure
-        field = "response_format" if form.schema is not None else "tool_choice" if form.must_call else "tools"
+    if structure is not None:
+        field = "response_format" if structure.schema is not None else "tool_choice" if structure.must_call else "tools"
         raise bad_request(f"{field}: {engine} does not constrain what it samples; {other}", field, "unsupported_value")
     for name in Extras.__dataclass_fields__:
-        if getattr(params.extras, name) != getattr(PLAIN, name):
+        if getattr(sampling.extras, name) != getattr(PLAIN, name):
             raise bad_request(f"{name}: {engine} samples from the policy as it is; {other}", name, "unsupported_value")
 
 

@@ -34,9 +34,10 @@ from rl_agents.inference.base import Completion, EngineError, OnTokens, Sampling
 from rl_agents.serving.metrics import Meter
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import PolicyReplica, RemotePolicy, Sampled, Target
-from rl_agents.serving.request_params import RequestParams, check_engine, read_params
+from rl_agents.serving.request_params import check_engine, of_choice, read_params
 from rl_agents.serving.sessions import AgentSession, SessionRequest, Sessions, StepRequest
 from rl_agents.serving.source import Checkpoint, check_replaces, find_checkpoint, traits
+from rl_agents.tools.structured_output import Structure
 from rl_agents.web.bodies import Body, BodyT, json_object, read_body
 from rl_agents.web.errors import ApiError, bad_request, handlers, public
 from rl_agents.web.security import Guard, Keys
@@ -127,22 +128,22 @@ class Service(CallServer):
     def begin(self, request: Request, dialect: ModuleType, body: bytes) -> tuple[ModelCall, PendingRequest]:
         """See `rl_agents.gateway.routes.ModelService`; every name of a model is answered."""
         with self.meter.request(dialect.PATH.removeprefix("/v1/").replace("/", "_")) as counting:
-            call, params = read_params(dialect.read(json_object(body)))
+            call, sampling, structure = read_params(dialect.read(json_object(body)))
             call.ignored["model"] += call.model != self.limits.model_name
-            pending = self.answer(call, params)
+            pending = self.answer(call, sampling, structure)
             counting.append(pending)
         return call, pending
 
-    def answer(self, call: ModelCall, params: RequestParams) -> PendingRequest:
+    def answer(self, call: ModelCall, sampling: Sampling, structure: Structure | None) -> PendingRequest:
         """Begin to answer a request, or raise `ApiError` (400): its prompt cannot be rendered or leaves no room."""
-        check_engine(params, self._kind)
+        check_engine(sampling, structure, self._kind)
         prompt, tag = self._prompt_ids(call), ""
-        if params.structure is not None:
+        if structure is not None:
             texts = (str(self.template.tokenizer.chat_template), *(message["content"] for message in call.messages))
             thinks = any("<think>" in text for text in texts)
-            tag = params.structure.tag(opened_thought(self.template, prompt), thinks)
+            tag = structure.tag(opened_thought(self.template, prompt), thinks)
         budget, stops = self.budget(call, len(prompt)), self.template.stop_token_ids
-        samplings = [params.sampling(budget, stops, index, tag) for index in range(call.count)]
+        samplings = [of_choice(sampling, budget, stops, index, tag) for index in range(call.count)]
         pending = PendingRequest(call=call, number=secrets.randbits(62), prompt_tokens=len(prompt), continues=False)
         pending.begin(self._answer(pending, prompt, samplings))
         return pending

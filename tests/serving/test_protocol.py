@@ -13,7 +13,8 @@ from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.dialects import chat_completions, ignored_header, messages, responses
 from rl_agents.inference.base import Extras, Sampling
 from rl_agents.serving.options import ServingOptions
-from rl_agents.serving.request_params import RequestParams, read_params
+from rl_agents.serving.request_params import of_choice, read_params
+from rl_agents.tools.structured_output import Structure
 from rl_agents.web.bodies import json_object
 from rl_agents.web.security import Keys, check_address, digest
 
@@ -21,16 +22,19 @@ CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
 
 
-def read(body: bytes) -> tuple[ModelCall, RequestParams]:
+#: What a request without parameters gets.
+PLAIN = Sampling(0, extras=Extras()), None
+
+
+def read(body: bytes) -> tuple[ModelCall, Sampling, Structure | None]:
     return read_params(chat_completions.read(json_object(body)))
 
 
 def test_what_clients_send_by_habit_asks_for_nothing() -> None:
     habits = {"presence_penalty": 0.0, "frequency_penalty": 0, "logit_bias": {}, "parallel_tool_calls": True}
-    _, params = read(json.dumps({**CHAT, **habits, "user": "me", "tools": [TOOL]}).encode())
-    assert params == RequestParams()
-    assert params.sampling(5, (1,), 0).extras is None
-    without, _ = read(json.dumps({**CHAT, "tools": [TOOL], "tool_choice": "none"}).encode())
+    _, *params = read(json.dumps({**CHAT, **habits, "user": "me", "tools": [TOOL]}).encode())
+    assert tuple(params) == PLAIN and of_choice(PLAIN[0], 5, (1,), 0) == Sampling(5, stop_token_ids=(1,))
+    without, *_ = read(json.dumps({**CHAT, "tools": [TOOL], "tool_choice": "none"}).encode())
     assert without.tools == ()
 
 
@@ -49,8 +53,8 @@ WITHOUT_EFFECT: list[tuple[Any, dict[str, Any], set[str]]] = [
 def test_what_has_no_effect_is_accepted_and_reported(dialect: Any, fields: dict[str, Any], reported: set[str]) -> None:
     base = {"model": "m", "input": "hi", "max_tokens": 5, "messages": CHAT["messages"]}
     own = {name: base[name] for name in {"responses": ("model", "input")}.get(dialect.PATH[4:], ("model", "messages"))}
-    call, params = read_params(dialect.read({**own, **({"max_tokens": 5} if dialect is messages else {}), **fields}))
-    assert set(call.ignored) == reported and params == RequestParams()
+    call, *params = read_params(dialect.read({**own, **({"max_tokens": 5} if dialect is messages else {}), **fields}))
+    assert set(call.ignored) == reported and tuple(params) == PLAIN
     header = ignored_header(call)["x-ignored"]
     assert all(f"{name}=1" in header.split(", ") for name in reported)
 
@@ -65,8 +69,8 @@ def test_every_wish_reaches_the_engine() -> None:
         "frequency_penalty": -0.5, "repetition_penalty": 1.2, "logit_bias": {"3": -100}, "logprobs": True,
         "top_logprobs": 4, "metadata": {"a": "b"}, "user": "me",
     }  # fmt: skip
-    call, params = read(json.dumps({**CHAT, **fields}).encode())
-    first, second = (params.sampling(5, (1,), index) for index in range(2))
+    call, sampling, _ = read(json.dumps({**CHAT, **fields}).encode())
+    first, second = (of_choice(sampling, 5, (1,), index) for index in range(2))
     extras = Extras("", 4, 5, 0.1, 0.5, -0.5, 1.2, ((3, -100.0),))
     assert first == Sampling(5, 0.5, 0.9, (1,), 7, extras) and call.logprobs == 4
     assert second.seed not in (7, None) and second.extras == extras
