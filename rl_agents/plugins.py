@@ -14,12 +14,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rl_agents.errors import InputError, described, place_of, similar_file, unknown
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 #: Entry points that are imported in every process; the name only documents what a module registers.
 GROUPS = tuple(
     f"rl_agents.{kind}"
@@ -130,6 +132,18 @@ def register(kind: str, known: dict[str, Any], entry: Any) -> None:
     """Add ``entry`` under its name; raises as `claim` does."""
     claim(kind, entry.name, known)
     known[entry.name] = entry
+
+
+def decorator(
+    kind: str, known: dict[str, Any], name: str, summary: str, build: Callable[[Any, Any], Any]
+) -> Callable[[Function], Function]:
+    """Return a decorator that registers a user's function; ``build`` gets it and the keys, as `Entry.build`."""
+
+    def registered(function: Function) -> Function:
+        register(kind, known, Entry(name, summary, function.__module__, partial(build, function)))
+        return function
+
+    return registered
 
 
 def own_module(module: str, wanted: str) -> Any:

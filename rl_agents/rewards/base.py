@@ -170,16 +170,10 @@ register = partial(plugins.register, "reward", REWARDS)
 def reward(name: str, summary: str) -> Callable[[Scoring], Scoring]:
     """Decorate a function that scores one finished episode: ``reward=name`` trains on its score (`ScoredReward`)."""
 
-    def registered(score: Scoring) -> Scoring:
-        made = ScoredReward(name, score, waits=inspect.iscoroutinefunction(score))
+    def build(score: Scoring, settings: Settings) -> ScoredReward:
+        return ScoredReward(name, score, inspect.iscoroutinefunction(score), settings.reward_timeout_s)
 
-        def build(settings: Settings) -> ScoredReward:
-            return replace(made, timeout_s=settings.reward_timeout_s)
-
-        register(plugins.Entry(name, summary, score.__module__, build))
-        return score
-
-    return registered
+    return plugins.decorator("reward", REWARDS, name, summary, build)
 
 
 def make_reward(settings: Settings) -> Reward:

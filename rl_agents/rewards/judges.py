@@ -14,7 +14,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, Protocol, Self
 
@@ -389,14 +389,6 @@ def judge(name: str, summary: str) -> Callable[[Judging], Judging]:
     Its arguments are the reading of the episode, and the question: ``verdict`` or ``complete``. If it raises an error,
     the episode fails, as with a judge's server that does not answer.
     """
-
-    def registered(function: Judging) -> Judging:
-        made = FunctionJudge(name, function)
-
-        def build(keys: Any) -> FunctionJudge:
-            return replace(made, timeout_s=keys.judge_timeout_s)
-
-        register(plugins.Entry(name, summary, function.__module__, build))
-        return function
-
-    return registered
+    return plugins.decorator(
+        "judge", JUDGES, name, summary, lambda function, keys: FunctionJudge(name, function, keys.judge_timeout_s)
+    )

@@ -77,8 +77,8 @@ def test_a_recording_that_differs_is_not_used() -> None:
 
     memory = [torch.zeros(2, 9, 2, 16)] * 4
     with torch.inference_mode():
-        assert torch_forward.recording(torch_forward.Step(tiny_qwen(200)), memory) is not None
-        assert torch_forward.recording(torch_forward.Step(Odd()), memory) is None
+        assert torch_forward.recording(torch_forward.DecodingStep(tiny_qwen(200)), memory) is not None
+        assert torch_forward.recording(torch_forward.DecodingStep(Odd()), memory) is None
 
 
 @pytest.mark.parametrize(("tokens", "keys"), [(1, 9), (4, 9), (6, 6)])

@@ -183,10 +183,6 @@ def verifier(name: str, summary: str) -> Callable[[Scoring], Scoring]:
 
     An unreadable or empty response scores 0, and the function does not receive it. The experts' actions must score 1.
     """
-
-    def registered(function: Scoring) -> Scoring:
-        made = FunctionVerifier(name, function)
-        register(plugins.Entry(name, summary, function.__module__, lambda options: made))
-        return function
-
-    return registered
+    return plugins.decorator(
+        "verifier", VERIFIERS, name, summary, lambda function, options: FunctionVerifier(name, function)
+    )
