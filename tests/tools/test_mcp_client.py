@@ -103,19 +103,20 @@ def test_a_server_that_dies_is_started_once_more(tmp_path: Path) -> None:
     assert servers_running() == before
 
 
-def ask_all(client: McpClient, tool: str, count: int, **arguments: Any) -> list[Any]:
-    """What came of ``count`` calls at once: texts or errors."""
-    found = next(known for known in client.tools if known.tool.name == tool)
+def ask_all(client: McpClient, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
+    """What came of calls at once: texts or errors."""
+    tools = {tool.tool.name: tool for tool in client.tools}
 
     async def asked() -> list[Any]:
-        return await asyncio.gather(*(client.ask(found, arguments) for _ in range(count)), return_exceptions=True)
+        works = (client.ask(tools[name], arguments) for name, arguments in calls)
+        return await asyncio.gather(*works, return_exceptions=True)
 
     return asyncio.run(asked())
 
 
 def test_many_calls_wait_side_by_side_as_far_as_the_bound_goes() -> None:
     with closing(opened(McpClient([STDIO], concurrency=100))) as client:
-        assert ask_all(client, "wait", 200, seconds=2.0) == ["at last"] * 200
+        assert ask_all(client, *[("wait", {"seconds": 2.0})] * 200) == ["at last"] * 200
         assert 20 < int(call(client, "most_waiting")) <= 100
 
 
@@ -132,20 +133,14 @@ def test_cancelled_calls_leave_the_client_usable(home: McpClient) -> None:
     for _ in range(2):
         assert all(isinstance(found, TimeoutError) for found in asyncio.run(asked()))
         assert call(home, "echo", text="on") == "on"
-        assert ask_all(home, "echo", 100, text="x") == ["x"] * 100
+        assert ask_all(home, *[("echo", {"text": "x"})] * 100) == ["x"] * 100
     assert len(servers_running()) == 1, "the server was not started again for it"
 
 
 def test_a_call_that_kills_its_server_takes_no_other_with_it() -> None:
+    wait = ("wait", {"seconds": 0.3})
     with closing(opened(McpClient([STDIO]))) as client:
-        tools = {tool.tool.name: tool for tool in client.tools}
-
-        async def asked() -> list[Any]:
-            works = [client.ask(tools["wait"], {"seconds": 0.3}) for _ in range(8)]
-            works.insert(6, client.ask(tools["die"], {"marker": ""}))
-            return await asyncio.gather(*works, return_exceptions=True)
-
-        found = asyncio.run(asked())
+        found = ask_all(client, *[wait] * 6, ("die", {"marker": ""}), *[wait] * 2)
         guilty = found.pop(6)
         assert isinstance(guilty, McpServerError) and "asked for 'die': it died twice" in str(guilty)
         assert found == ["at last"] * 8
@@ -154,14 +149,9 @@ def test_a_call_that_kills_its_server_takes_no_other_with_it() -> None:
 
 def test_a_server_that_dies_under_many_is_started_once(tmp_path: Path) -> None:
     before = servers_running()
+    calls = [*[("wait", {"seconds": 0.5})] * 12, ("die", {"marker": str(tmp_path / "died")})]
     with closing(opened(McpClient([STDIO]))) as client:
-        tools = {tool.tool.name: tool for tool in client.tools}
-
-        async def asked() -> list[Any]:
-            works = [client.ask(tools["wait"], {"seconds": 0.5}) for _ in range(12)]
-            return await asyncio.gather(*works, client.ask(tools["die"], {"marker": str(tmp_path / "died")}))
-
-        assert asyncio.run(asked()) == [*["at last"] * 12, "alive"]
+        assert ask_all(client, *calls) == [*["at last"] * 12, "alive"]
         assert len(servers_running()) == len(before) + 1
 
 
