@@ -17,13 +17,13 @@ import numpy as np
 
 from benchmarks.grid import Run, run_cell
 from benchmarks.referee import mean_until, read_at
-from benchmarks.report import RESULTS, command_line, load, markdown, write_figures
+from benchmarks.report import command_line, load, markdown, part_of, write_figures
 from rl_agents.envs.base import register
 from rl_agents.envs.guess_numbers import SPEC as GUESS_NUMBERS
 from rl_agents.envs.guess_numbers import GuessNumbersOptions, tasks
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
 from rl_agents.envs.spec import EnvSpec
-from rl_agents.reporting.statistics import student_interval
+from rl_agents.reporting.statistics import Interval, student_interval
 from rl_agents.trainer.algorithm import AgentConfig
 
 NAME = "guess_numbers_kinds"
@@ -82,8 +82,7 @@ def summarize(runs: Mapping[str, Mapping[str, Run]]) -> dict[str, Any]:
 def table() -> str:
     """Return the table of docs/how-to/curriculum.md."""
     rows = [
-        [name, *(f"{own[sampling]:.3f}" for sampling in SAMPLINGS),
-         "{mean:+.3f} [{low:+.3f}, {high:+.3f}]".format(**own["difference"])]
+        [name, *(f"{own[sampling]:.3f}" for sampling in SAMPLINGS), f"{Interval(**own['difference']):+.3f}"]
         for name, own in load("curriculum")["summary"].items()
     ]  # fmt: skip
     return markdown(["figure", *SAMPLINGS, "difference"], rows)
@@ -94,15 +93,13 @@ def main() -> None:
     register(EnvSpec(NAME, GUESS_NUMBERS.summary, "-", GuessNumbersOptions, 10, "benchmarks.curriculum",
                      blocking="inline"))  # fmt: skip
     model = AgentConfig().environment("guess_numbers").training(algo="grpo").local().completed().model_dir
-    runs: dict[str, dict[str, Run]] = load("curriculum")["runs"] if (RESULTS / "curriculum.json").is_file() else {}
+    runs: dict[str, dict[str, Run]] = part_of("curriculum", "runs")
     for seed in map(str, range(args.seeds)):
         for sampling in SAMPLINGS:
             own = runs.setdefault(sampling, {})
             if seed not in own:
                 own[seed] = run_cell(flags(sampling, args.iterations, model), int(seed))
-                print(
-                    f"{sampling} {seed}: {own[seed]['success']}, {own[seed]['cpu_seconds']:.0f} CPU-s", file=sys.stderr
-                )
+                print(f"{sampling} {seed}: {own[seed]['success']}", file=sys.stderr)
             write_figures("curriculum", f"python -m benchmarks.curriculum --seeds {args.seeds}",
                           {"summary": summarize(runs), "runs": runs})  # fmt: skip
     print(table())

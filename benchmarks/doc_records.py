@@ -15,9 +15,8 @@ from benchmarks.claims.judge import CONFIDENCE
 from benchmarks.doc_tables import COLUMNS, lasts, on_file, turns_until
 from benchmarks.equal_steps import METHODS, WORLDS
 from benchmarks.exact_worlds.__main__ import table as worlds_table
-from benchmarks.grid import text
 from benchmarks.referee import over_starts, paired
-from benchmarks.report import load
+from benchmarks.report import load, shown
 from benchmarks.several_starts import at_budget as at_end
 from benchmarks.several_starts import runs_on_file
 from rl_agents.reporting.statistics import Interval, student_interval
@@ -72,19 +71,17 @@ def saved(file: str, arm: str) -> list[float]:
     return [1 - tokens(file, arm.format(method)) / tokens(file, method) for method in T3_METHODS]
 
 
+def default_job(algo: str, *parts: str) -> str:
+    own = load("default_job")["table"][algo]
+    return joined(*(shown(Interval(**own[part])) for part in parts))
+
+
 def default_run() -> str:
     arms = load("default_job")["table"]
     gap = max(own["engine_logprob_gap_max"] for own in arms.values())
-    figures = [
-        joined(*(text(own[part]) for part in parts), f"{own['sampled_tokens'] / 1000:.0f} k")
-        for own, parts in ((arms["grpo"], ("start", "end")), (arms["ppo"], ("end",)))
-    ]
+    sampled = {algo: f"{own['sampled_tokens'] / 1000:.0f} k" for algo, own in arms.items()}
+    figures = (default_job("grpo", "start", "end"), sampled["grpo"], default_job("ppo", "end"), sampled["ppo"])
     return joined(*figures, f"{gap:.1e}".replace("e-0", "e-"))
-
-
-def first_run() -> str:
-    grpo = load("default_job")["table"]["grpo"]
-    return joined(text(grpo["start"]), text(grpo["end"]))
 
 
 def t3_window() -> str:
@@ -106,11 +103,7 @@ def pooled_gain() -> str:
     """Success at the start of t3_lost_threads, and T3's gain on GuessNumbers, the mean of three methods by seed."""
     pairs = [zip(ends("t3", T3.format(method)), ends("t3", method), strict=True) for method in T3_METHODS]
     gains = [fmean(seed) for seed in zip(*([ours - other for ours, other in pair] for pair in pairs), strict=True)]
-    return joined(started("t3_lost_threads", "grpo"), signed(student_interval(gains, CONFIDENCE)))
-
-
-def signed(interval: Interval) -> str:
-    return f"{interval.mean:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
+    return joined(started("t3_lost_threads", "grpo"), f"{student_interval(gains, CONFIDENCE):+.3f}")
 
 
 def saved_tokens() -> str:
@@ -217,10 +210,8 @@ def medians(file: str, *names: str, scale: float = 1.0, form: str = ".2f") -> st
 def raw_vllm() -> str:
     large, window = load("rollout_efficiency_512x8")["summary"], load("rollout_efficiency_135M_window2")["summary"]
     together, ratio = "together_ratio_to_turn_by_turn", "ratio_to_turn_by_turn"
-    share = (window["env_runner_us_per_step"]["median"] + window["driver_us_per_step"]["median"]) / window[
-        "engine_us_per_step"
-    ]["median"]
     parts = ("env_runner_us_per_step", "driver_us_per_step")
+    share = sum(window[part]["median"] for part in parts) / window["engine_us_per_step"]["median"]
     return joined(
         f"{large[together]['median']:.2f}", medians("rollout_efficiency_135M_append", *parts, scale=1e-3, form=".1f"),
         f"{window[ratio]['median']:.2f}", f"{window[together]['median']:.2f}",
@@ -307,8 +298,7 @@ def real_lead() -> str:
     """3spo's lead over GRPO with the pretrained model."""
     budget, found = real_methods.BUDGETS["treasure"][0], runs_on_file("real_methods_treasure")
     ends = [real_methods.at_tokens(found[arm], budget, arm) for arm in ("3spo", "grpo")]
-    interval = over_starts(paired(*ends))
-    return f"{interval.mean:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"
+    return shown(over_starts(paired(*ends)), "+.2f")
 
 
 # --- choosing an algorithm
@@ -360,17 +350,8 @@ def every_method() -> str:
     start = student_interval([run["success"]["0"] for run in on_file("family")["grpo"]])
     return joined(
         f"{start.mean:.2f}; {start.low:.2f}; {start.high:.2f}",
-        *(f"{value:.2f}" for value in (min(all_ends()), max(all_ends()))),
+        span(fmean(ends("family", arm)) for arm in on_file("family")),
     )
-
-
-def all_ends() -> list[float]:
-    return [fmean(ends("family", arm)) for arm in on_file("family")]
-
-
-def saved_range() -> str:
-    rows = [*saved("t3", T3), *saved("t3_circuit_decoding", "{} + T3, force_answer, k=3")]
-    return percent(rows)
 
 
 # --- exact worlds
@@ -423,7 +404,7 @@ def accuracy() -> str:
 
 RECORDS: Mapping[str, Record] = {
     # README.md
-    "first run": first_run,
+    "first run": lambda: default_job("grpo", "start", "end"),
     # algorithms/README.md
     "real methods": real_lead,
     "which grpo": choice_without_critic,
@@ -432,7 +413,7 @@ RECORDS: Mapping[str, Record] = {
     "which critic": choice_of_critics,
     "which dapo": choice_of_groups,
     "which sft": lambda: joined(started("real_model_treasure", "grpo"), ended("real_model_treasure", "grpo")),
-    "which t3": saved_range,
+    "which t3": lambda: percent([*saved("t3", T3), *saved("t3_circuit_decoding", CIRCUITS_T3)]),
     "family": every_method,
     # benchmarks.md
     "default run": default_run,

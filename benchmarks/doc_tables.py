@@ -22,10 +22,10 @@ from typing import Any
 from benchmarks import gpu_memory, grid, page_figures
 from benchmarks.equal_steps import at_budget, unique_states
 from benchmarks.experiments import right, silent, truncated, turns, updates
-from benchmarks.grid import Column, Run, mean_of, mean_text, text
+from benchmarks.grid import Column, Run, mean_of
 from benchmarks.long_thoughts import ROOMS
 from benchmarks.model_families.page import TABLES as MODELS
-from benchmarks.report import load, markdown
+from benchmarks.report import load, markdown, mean_text
 
 ROOT = Path(__file__).parents[1]
 SHOP, PUZZLES = "webshop", "situation_puzzles"
@@ -76,7 +76,7 @@ COLUMNS: Mapping[str, Column] = {
     "silent at the start": silent,
     "silent in training": mean_of(lambda run: fmean(run["zero_advantage"])),
     "unique states per 100 steps": unique_states,
-    "after 22 k steps": lambda runs: text(at_budget(runs, 22_000)),
+    "after 22 k steps": lambda runs: at_budget(runs, 22_000),
     **{f"after {n}": mean_of(lambda run, n=n: run["success"][str(n)]) for n in (10, 20, 30)},
     **{f"right in the {room}": right(room) for room in ROOMS},
 }

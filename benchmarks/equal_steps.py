@@ -20,10 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.grid import Arm, Run, grid_parser, markdown, run_command, run_grid, text
+from benchmarks.grid import Arm, Run, grid_parser, imitated, markdown, run_grid
 from benchmarks.referee import mean_until, read_at
-from benchmarks.report import drawn
-from rl_agents.reporting.statistics import student_interval
+from benchmarks.report import drawn, mean_text
 
 EPISODES = 128
 
@@ -139,12 +138,10 @@ def main() -> None:
     print(markdown(arms, columns(budget)))
 
 
-def build_start(name: str) -> Path:
-    """Return the folder of the world's start, from the repository's root; made when it is absent."""
-    world, folder = WORLDS[name], Path("runs") / "starts" / name
-    if not folder.is_dir():
-        run_command(["sft", "--env", world.env, "--output", str(folder), *sets(world.sft)])
-    return folder
+def build_start(name: str, number: int | None = None) -> Path:
+    """Return a start of the world; those with a number imitate demonstrations of this seed."""
+    own, seed = (name, ()) if number is None else (f"{name}-{number}", ("--seed", str(number)))
+    return imitated(Path("runs") / "starts" / own, WORLDS[name].env, *seed, *sets(WORLDS[name].sft))
 
 
 def arm(name: str, world: World, start: Path, budget: int) -> Arm:
@@ -164,24 +161,23 @@ def columns(budget: int) -> dict[str, Callable[[list[Run]], str]]:
     """Success at a third, two thirds and all of the budget, and the mean of the curve until then."""
 
     def at(steps: int) -> Callable[[list[Run]], str]:
-        return lambda runs: text(at_budget(runs, steps))
+        return lambda runs: at_budget(runs, steps)
 
     parts = (budget // 3, 2 * budget // 3, budget)
     return {
         **{f"at {part / 1000:.3g} k steps": at(part) for part in parts},
-        "mean of the curve": lambda runs: text(mean_of_curve(runs, budget)),
+        "mean of the curve": lambda runs: mean_of_curve(runs, budget),
     }
 
 
-def mean_of_curve(runs: Sequence[Run], budget: int) -> dict[str, float]:
+def mean_of_curve(runs: Sequence[Run], budget: int) -> str:
     """Mean and interval over the seeds of the mean success from 0 to ``budget`` environment steps."""
-    found: dict[str, float] = student_interval([mean_until(budget, *curve(run)) for run in runs]).to_dict()
-    return found
+    return mean_text(mean_until(budget, *curve(run)) for run in runs)
 
 
 def unique_states(runs: list[Run]) -> str:
     """Mean and interval over the seeds of how many different states an iteration sees."""
-    return text(student_interval([100 * run["unique_states"] for run in runs]).to_dict())
+    return mean_text(100 * run["unique_states"] for run in runs)
 
 
 def curve(run: Run) -> tuple[list[int], list[float]]:
@@ -190,10 +186,9 @@ def curve(run: Run) -> tuple[list[int], list[float]]:
     return [until[int(iteration)] for iteration in run["success"]], list(run["success"].values())
 
 
-def at_budget(runs: list[Run], budget: int) -> dict[str, float]:
+def at_budget(runs: list[Run], budget: int) -> str:
     """Mean and interval over the seeds of the success after ``budget`` environment steps."""
-    found: dict[str, float] = student_interval([read_at(budget, *curve(run)) for run in runs]).to_dict()
-    return found
+    return mean_text(read_at(budget, *curve(run)) for run in runs)
 
 
 def plot(arms: Mapping[str, Sequence[Run]], path: Path, title: str, budget: float = math.inf) -> None:

@@ -14,9 +14,8 @@ from benchmarks import doc_tables, referee
 from benchmarks import several_starts as starts
 from benchmarks.claims.registry import Measure, at_steps
 from benchmarks.equal_steps import ABLATIONS, WORLDS, curve, mean_of_curve, plot
-from benchmarks.grid import RESULTS, Run, text
-from benchmarks.report import load, markdown
-from rl_agents.reporting.statistics import Interval, student_interval
+from benchmarks.grid import Run
+from benchmarks.report import RESULTS, markdown, mean_text, part_of, shown
 
 BASELINE = "grpo"
 #: What the summary compares; methods of this project, which are no baselines of a paper.
@@ -79,11 +78,8 @@ def main() -> None:
 
 def on_file() -> dict[str, dict[str, Runs]]:
     """Runs by world and method."""
-    return {
-        name: {arm: own["runs"] for arm, own in load(f"equal_steps_{name}")["arms"].items()}
-        for name in WORLDS
-        if (RESULTS / f"equal_steps_{name}.json").is_file()
-    }
+    arms = {name: own for name in WORLDS if (own := part_of(f"equal_steps_{name}"))}
+    return {name: {arm: found["runs"] for arm, found in own.items()} for name, own in arms.items()}
 
 
 def summary() -> str:
@@ -182,10 +178,10 @@ def search_part(arm: str, arms: Mapping[str, Runs], measure: Measure, budget: in
     runs = list(own.values())
     states = [run["run_states"] for run in runs if "run_states" in run]
     return (
-        arm, str(len(runs)), shown(student_interval([measure.of(run) for run in runs])),
+        arm, str(len(runs)), mean_text(map(measure.of, runs)),
         difference(leads(whole, own, measure)) if arm != OURS else "",
-        text(mean_of_curve(runs, budget)), steps_to(runs, budget), f"{fmean(states):,.0f}" if states else "",
-        shown(student_interval([run["unique_states"] for run in runs])),
+        mean_of_curve(runs, budget), steps_to(runs, budget), f"{fmean(states):,.0f}" if states else "",
+        mean_text(run["unique_states"] for run in runs),
         f"{fmean(run['cpu_seconds'] for run in runs):.0f}",
     )  # fmt: skip
 
@@ -213,7 +209,7 @@ def verdict(name: str, ours: str, arms: Mapping[str, Runs], others: Sequence[str
     )
     start, end = [run["success"]["0"] for run in own.values()], [measure.of(run) for run in own.values()]
     return (
-        f"[{name}](#{name})", str(most), f"{fmean(start):.2f}", shown(student_interval(end)),
+        f"[{name}](#{name})", str(most), f"{fmean(start):.2f}", mean_text(end),
         difference([after - before for before, after in zip(start, end, strict=True)]),
         f"{best} {fmean(measure.of(arms[best][seed]) for seed in shared[best]):.2f}",
         *(difference(leads(own, arms.get(arm, {}), measure)) for arm in (best, BASELINE, *others)),
@@ -258,7 +254,7 @@ def repetition() -> str:
     """The same methods and seeds without shared requests, and from another start."""
     above = on_file()[REPEATED]
     measure = at_steps(budget_of(REPEATED, above))
-    stored, rows = load(f"equal_steps_{REPEATED}_unseen")["arms"], []
+    stored, rows = part_of(f"equal_steps_{REPEATED}_unseen"), []
     for arm in (arm for arm in stored if OTHER not in arm):
         again, other = stored[arm]["runs"], stored[f"{arm}, {OTHER}"]["runs"]
         same = {seed: above[arm][seed] for seed in again}
@@ -271,7 +267,7 @@ def row(arm: str, runs: Runs, baseline: Runs, measure: Measure) -> Row:
     """A method's line."""
     own, start = [measure.of(run) for run in runs.values()], [run["success"]["0"] for run in runs.values()]
     return (
-        arm, str(len(runs)), f"{fmean(start):.2f}", shown(student_interval(own)),
+        arm, str(len(runs)), f"{fmean(start):.2f}", mean_text(own),
         difference([after - before for after, before in zip(own, start, strict=True)]),
         difference(leads(runs, baseline, measure)) if arm != BASELINE else "",
         f"{fmean(run['sampled_tokens'] for run in runs.values()) / 1000:.0f} k",
@@ -279,16 +275,9 @@ def row(arm: str, runs: Runs, baseline: Runs, measure: Measure) -> Row:
     )  # fmt: skip
 
 
-def shown(interval: Interval, sign: str = "") -> str:
-    """Mean and interval; one seed has none."""
-    if interval.n < 2:
-        return f"{interval.mean:{sign}.2f}"
-    return f"{interval.mean:{sign}.2f} [{interval.low:{sign}.2f}, {interval.high:{sign}.2f}]"
-
-
 def difference(values: Sequence[float]) -> str:
     """Mean and interval with their signs."""
-    return shown(student_interval(list(values)), "+") if values else ""
+    return mean_text(values, "+.2f")
 
 
 if __name__ == "__main__":

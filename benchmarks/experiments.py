@@ -18,9 +18,9 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.equal_steps import sets
-from benchmarks.grid import RESULTS, Arm, Column, Run, grid_parser, markdown, mean_of, plot, run_cell, run_grid
+from benchmarks.grid import Arm, Column, Run, grid_parser, markdown, mean_of, plot, run_cell, run_grid
 from benchmarks.long_thoughts import ROOMS
-from benchmarks.report import add_options, command_line
+from benchmarks.report import RESULTS, add_options, command_line
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.config import Settings
 from rl_agents.envs.base import env_spec

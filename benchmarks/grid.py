@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import math
 import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.report import RESULTS, command_line, drawn, load, save
+from benchmarks.report import command_line, drawn, mean_text, part_of, save
 from benchmarks.report import markdown as markdown_table
 from rl_agents.cli.parser import main_parser
 from rl_agents.cli.train import named_flags
@@ -123,7 +122,7 @@ def _keys(arm: Arm) -> dict[str, Any]:
 
 def _finished(name: str, flags: Mapping[str, list[str]]) -> dict[str, Any]:
     """Return the runs on file by arm, without those of arms whose flags have changed."""
-    earlier = load(name)["arms"] if (RESULTS / f"{name}.json").is_file() else {}
+    earlier = part_of(name)
     same = {arm for arm, own in flags.items() if earlier.get(arm, {}).get("flags") == own}
     return earlier | {
         arm: {"flags": own, "runs": earlier[arm]["runs"] if arm in same else {}} for arm, own in flags.items()
@@ -171,6 +170,13 @@ def run_command(argv: Sequence[str]) -> str:
     if code:
         raise RuntimeError(f"run.py {' '.join(argv)} ended with exit code {code}")
     return said.getvalue()
+
+
+def imitated(folder: Path, env: str, *flags: str) -> Path:
+    """Return the folder of a warm-start model, from the repository's root; made when it is absent."""
+    if not folder.is_dir():
+        run_command(["sft", "--env", env, "--output", str(folder), *flags])
+    return folder
 
 
 def read_run(path: Path) -> Run:
@@ -223,16 +229,6 @@ def _steps(record: Run) -> int:
     return int(sampled or 0)
 
 
-def text(interval: dict[str, float]) -> str:
-    """Return ``mean [low, high]``; one value has no interval."""
-    mean, low, high = (interval[part] for part in ("mean", "low", "high"))
-    return f"{mean:.2f}" if math.isnan(low) else f"{mean:.2f} [{low:.2f}, {high:.2f}]"
-
-
-def mean_text(values: Sequence[float]) -> str:
-    return text(student_interval(values).to_dict())
-
-
 def mean_of(what: str | Callable[[Run], float], digits: int = 2) -> Column:
     """Return a column: the mean over the seeds of a number of a run, or of what ``what`` computes from one."""
     of = (lambda run: run[what]) if isinstance(what, str) else what
@@ -245,8 +241,8 @@ def zero_advantage(runs: list[Run]) -> str:
 
 #: Columns of every grid's table; success is on the test tasks.
 COLUMNS: Mapping[str, Column] = {
-    "start": lambda runs: mean_text([next(iter(run["success"].values())) for run in runs]),
-    "end": lambda runs: mean_text([list(run["success"].values())[-1] for run in runs]),
+    "start": lambda runs: mean_text(next(iter(run["success"].values())) for run in runs),
+    "end": lambda runs: mean_text(list(run["success"].values())[-1] for run in runs),
     "sampled tokens": lambda runs: f"{fmean(run['sampled_tokens'] for run in runs) / 1000:.0f} k",
     "CPU-s a run": mean_of("cpu_seconds", 0),
     "zero-advantage share": zero_advantage,

@@ -24,8 +24,8 @@ from statistics import fmean
 
 from benchmarks import grid
 from benchmarks.domains import DOMAINS, PANELS, register
-from benchmarks.grid import RESULTS, Arm, Run, grid_parser, markdown, read_run, run_command, run_grid, trained
-from benchmarks.report import drawn
+from benchmarks.grid import Arm, Run, grid_parser, markdown, read_run, run_command, run_grid, trained
+from benchmarks.report import RESULTS, drawn
 from rl_agents.cache import cache_dir
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.trainer.algorithm import AgentAlgorithm

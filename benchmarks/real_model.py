@@ -20,7 +20,8 @@ from pathlib import Path
 from benchmarks import airline, clerk
 from benchmarks.doc_tables import on_file
 from benchmarks.equal_steps import plot, sets
-from benchmarks.grid import RESULTS, Arm, grid_parser, markdown, run_command, run_grid
+from benchmarks.grid import Arm, grid_parser, markdown, run_command, run_grid
+from benchmarks.report import RESULTS
 
 FOLDER = Path("runs/real_model")
 BASE = FOLDER / "smollm2"

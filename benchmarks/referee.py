@@ -16,6 +16,7 @@ from statistics import fmean, stdev
 
 import numpy as np
 
+from benchmarks.report import shown
 from rl_agents.reporting.statistics import Interval, student_interval
 
 ERROR = 0.05
@@ -104,10 +105,8 @@ class Difference:
     adjusted: float
 
     def __str__(self) -> str:
-        mean, low, high = self.interval.mean, self.interval.low, self.interval.high
-        shown = f"{mean:+.2f}" if math.isnan(low) else f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
-        mark = "" if self.adjusted >= ERROR else "**" if mean > 0 else "*"
-        return f"{mark}{shown}{mark}"
+        mark = "" if self.adjusted >= ERROR else "**" if self.interval.mean > 0 else "*"
+        return f"{mark}{shown(self.interval, '+.2f')}{mark}"
 
 
 def page_of(differences: Mapping[str, Mapping[Cell, float]]) -> dict[str, Difference]:

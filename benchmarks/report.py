@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
+
+from rl_agents.reporting.statistics import Interval, student_interval
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -37,6 +40,12 @@ def add_options(parser: argparse.ArgumentParser, options: Mapping[str, Any]) -> 
 def load(name: str) -> dict[str, Any]:
     data: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     return data
+
+
+def part_of(name: str, part: str = "arms") -> dict[str, Any]:
+    """Return a part of ``results/NAME.json``; empty if there is no such file."""
+    found: dict[str, Any] = load(name)[part] if (RESULTS / f"{name}.json").is_file() else {}
+    return found
 
 
 def save(name: str, data: Mapping[str, Any]) -> None:
@@ -77,6 +86,17 @@ def median_table(rounds: Sequence[Mapping[str, float]]) -> str:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
+
+
+def shown(interval: Interval, form: str = ".2f") -> str:
+    """Return ``mean [low, high]``; one value has no interval."""
+    return f"{interval.mean:{form}}" if math.isnan(interval.low) else f"{interval:{form}}"
+
+
+def mean_text(values: Iterable[float], form: str = ".2f") -> str:
+    """Return the mean and interval of values; nothing for none."""
+    known = list(values)
+    return shown(student_interval(known), form) if known else ""
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

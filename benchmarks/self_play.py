@@ -13,11 +13,10 @@ from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.grid import text, trained
-from benchmarks.report import RESULTS, command_line, load, markdown, write_figures
+from benchmarks.grid import trained
+from benchmarks.report import command_line, load, markdown, mean_text, part_of, write_figures
 from docs.examples.games.kuhn_poker import CARDS, ENDS, MOVES, KuhnPoker, first_players_chips
 from rl_agents.config import parse_assignments
-from rl_agents.reporting.statistics import student_interval
 
 ENV = "gymnasium:docs/examples/games/kuhn_poker.py:KuhnPoker"
 HISTORIES = (("", "pb"), ("p", "b"))
@@ -98,9 +97,7 @@ def table() -> str:
     for opponent, runs in load("self_play")["runs"].items():
         for when, step in (("start", 0), ("end", -1)):
             ends = [figures(list(own["policies"].values())[step]) for own in runs.values()]
-            rows.append(
-                [f"{opponent}, {when}", *(text(student_interval([e[f] for e in ends]).to_dict()) for f in FIGURES)]
-            )
+            rows.append([f"{opponent}, {when}", *(mean_text(end[name] for end in ends) for name in FIGURES)])
     return markdown(["env.opponent", *FIGURES], rows)
 
 
@@ -108,7 +105,7 @@ def main() -> None:
     parser = command_line(__doc__, {"seeds": 3, "opponents": list(OPPONENTS)})
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE")
     args = parser.parse_args()
-    runs = load("self_play")["runs"] if (RESULTS / "self_play.json").is_file() else {}
+    runs = part_of("self_play", "runs")
     for opponent, seed in product(args.opponents, range(args.seeds)):
         own = runs.setdefault(opponent, {})
         if str(seed) not in own:

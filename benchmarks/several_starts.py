@@ -17,10 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.equal_steps import METHODS, WORLDS, World, curve, sets, slower
-from benchmarks.grid import Arm, Run, grid_parser, run_command, run_grid
+from benchmarks.equal_steps import METHODS, WORLDS, World, build_start, curve, sets, slower
+from benchmarks.grid import Arm, Run, grid_parser, run_grid
 from benchmarks.referee import Cell, ShortCurve, mean_until, over_starts, read_at
-from benchmarks.report import RESULTS, load, markdown
+from benchmarks.report import markdown, part_of, shown
 
 ARMS = ("grpo", "gigpo", "ppo", "steppo", "3spo", "chain-gae (ours)")
 RATES = (0.5, 1.0, 2.0)
@@ -64,7 +64,7 @@ def best_on_file(world: str) -> dict[str, str]:
     A variant whose policy collapsed may play such short episodes that its curve ends before the budget: it is the last.
     """
     budget, best = WORLDS[world].budget, dict[str, tuple[float, str]]()
-    for name, stored in load(f"starts_{world}_tuning")["arms"].items():
+    for name, stored in part_of(f"starts_{world}_tuning").items():
         arm, _, variant = name.partition(": ")
         (run,) = stored["runs"].values()
         try:
@@ -111,15 +111,6 @@ def world_of(name: str) -> World:
     return replace(WORLDS[name], steps=SHORTEST.get(name, WORLDS[name].steps))
 
 
-def build_start(name: str, number: int) -> Path:
-    """Return the folder of a start: a model that imitates demonstrations of its own seed."""
-    world, folder = WORLDS[name], Path("runs") / "starts" / f"{name}-{number}"
-    if not folder.is_dir():
-        seed = ("--seed", str(number))
-        run_command(["sft", "--env", world.env, "--output", str(folder), *seed, *sets(world.sft)])
-    return folder
-
-
 def on_file(world: str) -> dict[str, dict[Cell, Run]]:
     """Return the reported runs by method, start and seed."""
     return runs_on_file(f"starts_{world}")
@@ -128,8 +119,7 @@ def on_file(world: str) -> dict[str, dict[Cell, Run]]:
 def runs_on_file(name: str) -> dict[str, dict[Cell, Run]]:
     """Return the runs of results/NAME.json by method, start and seed; arms there are called METHOD, start N."""
     found: dict[str, dict[Cell, Run]] = {}
-    stored: Mapping[str, Any] = load(name)["arms"] if (RESULTS / f"{name}.json").is_file() else {}
-    for arm, own in stored.items():
+    for arm, own in part_of(name).items():
         method, _, start = arm.rpartition(", start ")
         found.setdefault(method, {}).update({(start, seed): run for seed, run in own["runs"].items()})
     return found
@@ -143,11 +133,9 @@ def at_budget(runs: Mapping[Cell, Run], budget: int, name: str) -> dict[Cell, fl
 
 def table(world: str) -> str:
     """Success at the budget over the starts, without adjustment: the page adjusts for all of its differences."""
-    budget, found = WORLDS[world].budget, on_file(world)
-    rows = []
-    for method, runs in found.items():
-        end = over_starts(at_budget(runs, budget, method))
-        rows.append((method, str(end.n), f"{end.mean:.2f} [{end.low:.2f}, {end.high:.2f}]"))
+    budget = WORLDS[world].budget
+    ends = {method: over_starts(at_budget(runs, budget, method)) for method, runs in on_file(world).items()}
+    rows = [(method, str(end.n), shown(end)) for method, end in ends.items()]
     return markdown(("method", "starts", f"success after {budget // 1000} k steps"), rows)
 
 

@@ -89,10 +89,10 @@ def test_recipes_that_are_named_exist(path: Path) -> None:
     assert all((CLUSTERS.parent / recipe).is_file() or recipe in preset_files() for recipe in recipes)
 
 
-def test_the_skypilot_task_runs_what_bash_and_the_command_line_read() -> None:
+def test_scripts_are_valid_bash_and_the_skypilot_task_runs_what_the_command_line_reads() -> None:
     task = load(CLUSTERS / "skypilot.yaml")
-    for part in ("setup", "run"):
-        assert subprocess.run(["bash", "-n"], input=task[part], text=True, check=False).returncode == 0
+    for script in (task["setup"], task["run"], (CLUSTERS / "slurm.sh").read_text(encoding="utf-8")):
+        assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
     parsed = 0
     for line in task["run"].splitlines():
         _, found, flags = line.partition("run.py ")
@@ -106,7 +106,3 @@ def test_the_dev_container_is_json_and_sets_up_with_make() -> None:
     container = json.loads((CLUSTERS.parent / ".devcontainer" / "devcontainer.json").read_text(encoding="utf-8"))
     target = container["postCreateCommand"].removeprefix("make ")
     assert f"\n{target}:" in (CLUSTERS.parent / "Makefile").read_text(encoding="utf-8")
-
-
-def test_the_slurm_script_is_valid_bash() -> None:
-    assert subprocess.run(["bash", "-n", str(CLUSTERS / "slurm.sh")], check=False).returncode == 0

@@ -18,16 +18,9 @@ ROOT = Path(__file__).parents[1]
 #: Seconds of CPU for all of these lines; measured are 0.7, and importing torch alone takes more.
 LIGHT_S = 2.0
 LIGHT = {
-    "list": 0,
-    "list --keys": 0,
-    "--help": 0,
-    "--set lrr=1": 2,
-    "--algo grop": 2,
-    "--env alfwrold": 2,
-    "--config broken.yaml": 2,
-    "--model nowhere": 2,
-    "--resume nowhere": 2,
-}
+    "list": 0, "list --keys": 0, "--help": 0, "--set lrr=1": 2, "--algo grop": 2, "--env alfwrold": 2,
+    "--config broken.yaml": 2, "--model nowhere": 2, "--resume nowhere": 2,
+}  # fmt: skip
 HEAVY = "{'torch', 'ray', 'transformers', 'vllm', 'pandas', 'matplotlib'}"
 
 

@@ -17,8 +17,8 @@ from statistics import fmean
 from benchmarks import doc_tables
 from benchmarks.claims.judge import BLIND, CONFIDENCE, CONTRADICTED, HOLDS, LOOKS, MOST_SEEDS, Finding, find, together
 from benchmarks.claims.registry import CLAIMS, ELSEWHERE, OPPOSED, Comparison
-from benchmarks.grid import RESULTS, Arm, Run, run_grid
-from benchmarks.report import command_line, drawn, load, markdown
+from benchmarks.grid import Arm, Run, run_grid
+from benchmarks.report import command_line, drawn, load, markdown, part_of
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images" / "claims"
 COLUMNS = (
@@ -63,7 +63,7 @@ class Judged:
 
 
 def paired(comparison: Comparison) -> list[tuple[Run, ...]]:
-    arms = load(comparison.file)["arms"] if (RESULTS / f"{comparison.file}.json").is_file() else {}
+    arms = part_of(comparison.file)
     runs = [arms.get(name, {}).get("runs", {}) for name in comparison.arms]
     seeds = set.intersection(*(set(own) for own in runs))
     return [tuple(own[seed] for own in runs) for seed in sorted(seeds, key=int)]
@@ -114,8 +114,7 @@ def named(comparison: Comparison, between: str = " ") -> str:
 
 
 def effect(found: Finding) -> str:
-    own = found.effect
-    return "-" if math.isnan(own.low) else f"{own.mean:+.3f} [{own.low:+.3f}, {own.high:+.3f}]"
+    return "-" if math.isnan(found.effect.low) else f"{found.effect:+.3f}"
 
 
 def needed(seeds: int, per_seed: float) -> str:

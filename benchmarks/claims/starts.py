@@ -8,14 +8,14 @@ plays as many episodes with as many optimizer steps as the others. A stopped com
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 from benchmarks.equal_steps import sets
 from benchmarks.experiments import LONG_STEP_KEYS, SPAN, STEP_RATIO, TOKEN_GAE, truncated, vspo_keys
-from benchmarks.grid import Arm, Run, grid_parser, run_command, run_grid
+from benchmarks.grid import COLUMNS, Arm, grid_parser, imitated, run_grid
 from benchmarks.referee import ERROR, Cell, over_starts, page_of, paired, start_means
 from benchmarks.report import markdown
 from benchmarks.several_starts import changed, runs_on_file
@@ -62,10 +62,10 @@ def t3(window: int) -> Keys:
 
 
 VSPO, ROOMS = "gymnasium:benchmarks.mixed_doors:Doors", "gymnasium:benchmarks.long_thoughts:Rooms"
-GROUPS: Keys = ("algo=grpo", "tasks_per_iteration=16", "group_size=8", "eval_episodes=300")
-PUZZLES: Keys = (*GROUPS, "env=situation_puzzles", "iterations=20", "eval_interval=10")
-ANSWERS: Keys = (*GROUPS, "env=long_form_qa", "iterations=40", "eval_interval=20")
-PRS: Keys = ("reward=prs", "prs_form=long", "prs_tags=[answer]")
+PUZZLES: Keys = (
+    "algo=grpo", "tasks_per_iteration=16", "group_size=8", "eval_episodes=300", "env=situation_puzzles",
+    "iterations=20", "eval_interval=10",
+)  # fmt: skip
 TESTS: Mapping[str, Test] = {
     "vspo_span": Test(
         VSPO, ("iterations=4",),
@@ -95,10 +95,6 @@ TESTS: Mapping[str, Test] = {
         {"grpo": PUZZLES, **{f"grpo + T3, k={k}": (*PUZZLES, *t3(k)) for k in (3, 5, 9)}},
         (Compared(3, "grpo + T3, k=5", "grpo + T3, k=3"), Compared(3, "grpo + T3, k=5", "grpo + T3, k=9")),
     ),
-    "long_answers": Test(
-        "long_form_qa", (), {"grpo, 0-1": ANSWERS, "grpo, prs": (*ANSWERS, *PRS)},
-        (Compared(13, "grpo, prs", "grpo, 0-1", 0.0045),),
-    ),
 }  # fmt: skip
 
 
@@ -110,7 +106,8 @@ def main() -> None:
     args = parser.parse_args()
     for name in args.tests:
         for number in range(STARTS):
-            start = build_start(name, number)
+            test, folder = TESTS[name], Path("runs") / "starts" / f"claims-{name}-{number}"
+            start = imitated(folder, test.env, "--seed", str(number), *sets(test.sft))
             run_grid(arms_of(name, number, start), changed(args, name=file_of(name)))
     print(differences())
 
@@ -127,15 +124,6 @@ def arms_of(name: str, number: int, start: Path) -> list[Arm]:
         Arm(f"{arm}, start {number}", sets([*(key for key in keys if not key.startswith(left_out)), *model]))
         for arm, keys in test.arms.items()
     ]
-
-
-def build_start(name: str, number: int) -> Path:
-    """Return the folder of a start, from the repository's root; made when it is absent."""
-    test, folder = TESTS[name], Path("runs") / "starts" / f"claims-{name}-{number}"
-    if not folder.is_dir():
-        where = ["--output", str(folder), "--seed", str(number)]
-        run_command(["sft", "--env", test.env, *where, *sets(test.sft)])
-    return folder
 
 
 def complete() -> dict[str, Test]:
@@ -187,9 +175,8 @@ def differences() -> str:
 def margin(values: Mapping[Cell, float]) -> str:
     """Return the smallest margin at which `benchmarks.referee.equivalent` holds."""
     interval = over_starts(values, 1 - 2 * ERROR)
-    return (
-        "-" if math.isnan(interval.low) else f"{math.ceil(100 * max(abs(interval.low), abs(interval.high))) / 100:.2f}"
-    )
+    most = max(abs(interval.low), abs(interval.high))
+    return "-" if math.isnan(most) else f"{math.ceil(100 * most) / 100:.2f}"
 
 
 def costs() -> str:
@@ -201,17 +188,12 @@ def costs() -> str:
             before = over_starts({cell: next(iter(run["success"].values())) for cell, run in runs.items()})
             rows.append((
                 file_of(name), arm, f"{before.mean:.2f}", f"{over_starts(ends(name)[arm]).mean:.2f}",
-                f"{mean(own, lambda run: sum(run['steps'])):,.0f}",
-                f"{mean(own, lambda run: run['sampled_tokens']) / 1000:.0f} k",
-                f"{mean(own, lambda run: run['cpu_seconds']):.0f}",
+                f"{fmean(sum(run['steps']) for run in own):,.0f}", COLUMNS["sampled tokens"](own),
+                COLUMNS["CPU-s a run"](own),
                 truncated(own) if "T3" in arm else "",
             ))  # fmt: skip
     heads = ("file", "arm", "start", "end", "environment steps", "sampled tokens", "CPU-s a run", "truncated")
     return markdown(heads, rows)
-
-
-def mean(runs: list[Run], of: Callable[[Run], float]) -> float:
-    return fmean(map(of, runs))
 
 
 if __name__ == "__main__":

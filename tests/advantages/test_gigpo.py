@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from advantages.chains import after
 
-from rl_agents.advantages import discounted_returns, grpo
+from rl_agents.advantages import discounted_returns
 from rl_agents.algorithms.gigpo import anchor_clusters, gigpo
 
 ANCHORS = ["s0", "s1", "s2", "s0", "s1", "s1", "s3"]
@@ -23,23 +23,6 @@ def test_step_advantages_of_the_reference_example():
     assert step_term(RETURNS, CLUSTERS, "sample") == pytest.approx(expected, abs=1e-5)
     expected = [4.5125, 6.333333, 0, -4.5125, -3.166667, -3.166667, 0]
     assert step_term(RETURNS, CLUSTERS) == pytest.approx(expected, abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("step_rows", "std", "expected"),
-    [
-        (True, "sample", [1.776151, 2.223745, 1.069045, -1.508890, -1.379134, -1.379134, -0.801784]),
-        (False, "sample", [1.414213, 1.861807, 0.707107, -1.414213, -1.284457, -1.284457, -0.707107]),
-        (False, "none", [9.5125, 11.333333, 5, -9.5125, -8.166667, -8.166667, -5]),
-    ],
-)
-def test_combined_advantages_of_the_reference_example(step_rows, std, expected):
-    if step_rows:
-        episode = grpo([10.0] * 3 + [0.0] * 4, GROUPS, std=std)
-    else:
-        episode = grpo([10.0, 0.0], [0, 0], std=std)[TRAJECTORIES]
-    advantages = gigpo(episode, RETURNS, CLUSTERS, omega=1.0, std=std)
-    assert advantages == pytest.approx(expected, abs=1e-5)
 
 
 def test_omega_zero_is_the_episode_advantage():

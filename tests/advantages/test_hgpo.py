@@ -24,11 +24,6 @@ def hgpo(*rows, history=2, alpha=1.0, std="population", base=None):
     return module.hgpo(*rows, **options)
 
 
-def test_reference_example():
-    expected = [1.414213, 1.520159, 1.0, -0.707107, -0.663854, -0.577350, 0, -0.707107, -0.663854, -1.0]
-    assert hgpo(RETURNS, *ROWS, history=1) == pytest.approx(expected, abs=1e-5)
-
-
 def test_without_history_it_is_the_step_term_of_gigpo_with_population_deviation():
     step = grpo(RETURNS, anchor_clusters(ANCHORS, GROUPS), std="population")
     assert hgpo(RETURNS, *ROWS, history=0) == pytest.approx(step)

@@ -53,6 +53,13 @@ def per_step(rows: Sequence[Row]) -> list[float]:
     return [found[key] for key in sorted(found)]
 
 
+def selected(algo: str, episodes: Sequence[Trajectory], **keys: Any) -> Any:
+    """What a recipe chooses of the episodes, with the seed 0."""
+    select = ALGORITHMS[algo].select
+    assert select is not None
+    return select(episodes, settings_of(algo, **keys), np.random.default_rng(0))
+
+
 def credited(algo: str, episodes: Sequence[Trajectory], layout: str = "merged", **keys: Any) -> list[Row]:
     settings = settings_of(algo, **keys)
     rows = build_samples(episodes, layout)

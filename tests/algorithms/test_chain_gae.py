@@ -61,8 +61,6 @@ def test_what_returns_said_beyond_is_added_by_transition(layout: str) -> None:
     rows = credited("chain-gae", [WON, LOST], layout, **{**KEYS, "transition_prior": 2.0})
     added = [0.046587, 0.049140, 0, 0.046587, 0]
     assert per_step(rows) == pytest.approx(np.add(ADVANTAGES, added), abs=NEAR)
-    shown = {(row.trajectory, int(row.segments[j])): row.values[j] for row in rows for j in np.flatnonzero(row.mask)}
-    assert [shown[0, step] for step in range(3)] == pytest.approx([VALUES[name] for name in "abc"], abs=NEAR)
 
 
 def test_transitions_fade_and_steps_that_come_again_are_not_counted() -> None:
@@ -81,35 +79,18 @@ def test_transitions_least_recently_visited_are_forgotten() -> None:
     assert means.corrections([("a", "b"), ("b", "c"), ("c", "d")]).tolist() == [1.0, 0.0, 2.0]
 
 
-def test_it_is_whitened_over_the_steps_of_the_batch() -> None:
-    plain = per_step(credited("chain-gae", [WON, LOST], **KEYS))
-    assert per_step(credited("chain-gae", [WON, LOST], **{**KEYS, "whiten": True})) == pytest.approx(
-        whiten_steps(plain), abs=1e-5
-    )
-
-
-def test_earlier_steps_fade_and_count() -> None:
-    """Half of the first batch, and one lost step at c: Vc = .275567.
-
-    Vc = (.5 + .9m)/2.5, Vb = (.45·Vc + .9m)/2, Va = (.9·Vb + .9m)/2, 3.5m = Va + Vb + 1.5·Vc.
-    """
-    critic = ChainCritic(settings_of("chain-gae", state_decay=0.5, **KEYS))
-    learned(critic, [WON, LOST])
-    assert per_step(learned(critic, [episode(2, [0], anchors="c")])) == pytest.approx([-0.275567], abs=NEAR)
-    assert critic.metrics() == {"chain/states_known": 3, "chain/visits_mean": 1.5}
-
-
-#: 0 - V(c), and max(0, G - V) of the solved episode: G = .81, .9, 1, V = .164866, .156461, .275567 (the test before).
-SECOND = [-0.275567]
-GAINS = [0.645134, 0.743539, 0.724433]
-
-
 @LAYOUTS
-def test_solved_episodes_come_again_and_are_not_counted_again(layout: str) -> None:
+def test_earlier_steps_fade_and_solved_episodes_come_again_and_are_not_counted_again(layout: str) -> None:
+    """Half of the first batch, and one lost step at c, of 0 - V(c); G = .81, .9, 1 of the solved one.
+
+    Vc = (.5 + .9m)/2.5 = .275567, Vb = (.45·Vc + .9m)/2 = .156461, Va = (.9·Vb + .9m)/2 = .164866, 3.5m = Va + Vb +
+    1.5·Vc.
+    """
     critic = ChainCritic(settings_of("chain-gae", state_decay=0.5, success_replay=1, **KEYS))
     learned(critic, [WON, LOST], layout)
     rows = learned(critic, [episode(2, [0], anchors="c")], layout, 1)
-    assert per_step(rows) == pytest.approx([*SECOND, *(0.3 * gain for gain in GAINS)], abs=NEAR)
+    expected = [-0.275567, *(0.3 * gain for gain in (0.645134, 0.743539, 0.724433))]
+    assert per_step(rows) == pytest.approx(expected, abs=NEAR)
     assert critic.metrics() == {"chain/states_known": 3, "chain/visits_mean": 1.5, "success_replay/gain_share": 1}
     assert sum(weight for weight, *_ in critic.to_json()["states"].values()) == 3.5, "5 faded by half, and one"
     assert not any(row.again for row in learned(critic, [LOST], layout, 2)), "one iteration later it is forgotten"
@@ -152,15 +133,6 @@ def test_what_comes_again_is_bounded_whatever_the_batch(own: list[float], gained
     parts = np.array([*own, *gained]), np.array([*own, *gained])
     found = _joined(*parts, again, settings_of("chain-gae"))[again]
     assert np.abs(found).max() <= 0.3 * max(25.0, max(gained)) + 1e-6
-
-
-@pytest.mark.parametrize("steps", [1, 2])
-def test_what_comes_again_keeps_its_unit_if_the_batch_agrees(steps: int) -> None:
-    """Its deviation is 0, by which gains became 1e7, or undefined for one step."""
-    critic = ChainCritic(settings_of("chain-gae", success_replay=1, **{**KEYS, "whiten": True}))
-    learned(critic, [episode(0, [1], anchors="a"), episode(1, [0], anchors="b")])
-    found = per_step(learned(critic, [episode(n, [0], anchors="cd"[n]) for n in range(steps)], iteration=1))
-    assert found[:steps] == pytest.approx([0.0] * steps, abs=0.2) and 0.0 < found[steps] < 0.3, "w = .3, G - V < 1"
 
 
 def test_what_went_worse_than_v_teaches_nothing() -> None:
@@ -301,12 +273,9 @@ def test_a_checkpoint_holds_what_is_remembered(beginner_model_dir: Path, tmp_pat
     algo.save_run_checkpoint(tmp_path / "000001")
     before = remembered(algo).to_json()
     algo.train()
-    after = {name: tensor.clone() for name, tensor in policy_weights(algo).items()}
     assert remembered(algo).to_json() != before
     algo.restore_run_checkpoint(tmp_path / "000001")
     assert remembered(algo).to_json() == before
-    algo.train()
-    assert all(torch.equal(tensor, after[name]) for name, tensor in policy_weights(algo).items())
     algo.restart_learners(None)
     assert len(remembered(algo).chain) == 0 and algo.iteration == 0, "learners that start over remember nothing"
     (tmp_path / "000001" / "memory.json").unlink()

@@ -2,15 +2,21 @@
 
 import numpy as np
 import pytest
-from algorithms.handmade import credited, episode, per_step, settings_of, with_values
+from algorithms.handmade import credited, episode, per_step, selected, settings_of, with_values
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.data.samples import build_samples
 from rl_agents.data.step_table import StepTable, penalized_return
-from rl_agents.data.trajectory import ABANDONED
+from rl_agents.data.trajectory import ABANDONED, Trajectory
 from rl_agents.trainer.advantage_pipeline import assign_credit, shape_rewards
 
 LAYOUTS = pytest.mark.parametrize("layout", ["merged", "per_step"])
+
+
+def of_groups(returns: list[list[float]]) -> list[Trajectory]:
+    """Episodes of one step: a group of each row."""
+    return [episode(group, [value]) for group, values in enumerate(returns) for value in values]
+
 
 WINNER = episode(0, [0, 0, 10], anchors="012")
 LOSER = episode(0, [0, 0, 0, 0], anchors="0113")
@@ -133,12 +139,6 @@ def test_grpo_has_no_advantage_from_the_kl_of_failures() -> None:
     assert per_step(rows) == [0.0] * 4
 
 
-@LAYOUTS
-def test_reward_to_go_across_observations(layout: str) -> None:
-    first = per_step(credited("reinforce++", [episode(0, [0, 1]), episode(1, [0, 0])], layout))
-    assert first[0] == pytest.approx(first[1])
-
-
 def test_group_estimators() -> None:
     episodes = [episode(0, [0, r]) for r in (1, 0, 0.5)]
     assert per_step(credited("rloo", episodes))[::2] == pytest.approx([0.75, -0.75, 0.0])
@@ -182,44 +182,33 @@ def test_penalties_come_after_discounting() -> None:
 
 def test_vspo_gives_the_weight_of_silent_tasks_to_the_only_other_one() -> None:
     returns = [[0] * 5, [1] * 5, [1, 1, 0, 0, 0]]
-    episodes = [episode(g, [r]) for g, group in enumerate(returns) for r in group]
-    settings, recipe = settings_of("vspo"), ALGORITHMS["vspo"]
-    assert recipe.select is not None
-    selected = recipe.select(episodes, settings, np.random.default_rng(0))
-    assert selected.keep.all() and selected.missing == 0, "denominators are those of the original batch"
-    assert dict(selected.weights) == pytest.approx({0: 0.0, 1: 0.0, 2: 5 / 3})
+    episodes, settings = of_groups(returns), settings_of("vspo")
+    found = selected("vspo", episodes)
+    assert found.keep.all() and found.missing == 0, "denominators are those of the original batch"
+    assert dict(found.weights) == pytest.approx({0: 0.0, 1: 0.0, 2: 5 / 3})
     rows = build_samples(episodes, "merged")
-    assign_credit(recipe, rows, episodes, settings, selected.weights, 0.0)
+    assign_credit(ALGORITHMS["vspo"], rows, episodes, settings, found.weights, 0.0)
     assert per_step(rows) == pytest.approx([0] * 10 + [1.825738] * 2 + [-1.217158] * 3, abs=1e-5)
-    raw = recipe.select(episodes, settings_of("vspo", vspo_clip=False), np.random.default_rng(0))
-    assert raw.weights[2] == 3
+    assert selected("vspo", episodes, vspo_clip=False).weights[2] == 3
 
 
 @pytest.mark.parametrize("mode", ["value", "random", "none"])
 def test_vspo_modes(mode: str) -> None:
     returns = [[1, 0, 0, 0, 0], [1, 1, 1, 1, 0], [0] * 5, [1] * 5, [1, 1, 0, 0, 0]]
-    episodes = [episode(g, [r]) for g, group in enumerate(returns) for r in group]
-    select = ALGORITHMS["vspo"].select
-    assert select is not None
-    weights = [select(episodes, settings_of("vspo", vspo_mode=mode), np.random.default_rng(s)).weights for s in (0, 0)]
-    assert weights[0] == weights[1]
+    weights, again = (selected("vspo", of_groups(returns), vspo_mode=mode).weights for _ in range(2))
+    assert weights == again
     if mode == "none":
-        assert set(weights[0].values()) == {1.0}
+        assert set(weights.values()) == {1.0}
     else:
-        assert weights[0][2] == weights[0][3] == 0 and all(weights[0][g] >= 1 for g in (0, 1, 4))
+        assert weights[2] == weights[3] == 0 and all(weights[g] >= 1 for g in (0, 1, 4))
 
 
 def test_dapo_keeps_whole_groups_that_differ() -> None:
-    returns = [[1, 1, 1], [1, 0, 1], [0, 0, 0], [0, 0, 1], [1, 1, 0]]
-    episodes = [episode(g, [r]) for g, group in enumerate(returns) for r in group]
-    select, rng = ALGORITHMS["dapo"].select, np.random.default_rng(0)
-    assert select is not None
-    enough = select(episodes, settings_of("dapo", tasks_per_iteration=2), rng)
+    episodes = of_groups([[1, 1, 1], [1, 0, 1], [0, 0, 0], [0, 0, 1], [1, 1, 0]])
+    enough = selected("dapo", episodes, tasks_per_iteration=2)
     assert enough.missing == 0 and np.flatnonzero(enough.keep).tolist() == [3, 4, 5, 9, 10, 11]
-    more = select(episodes, settings_of("dapo", tasks_per_iteration=5), rng)
-    assert more.missing == 2
-    off = select(episodes, settings_of("dapo", dynamic_sampling=False), rng)
-    assert off.keep.all()
+    assert selected("dapo", episodes, tasks_per_iteration=5).missing == 2
+    assert selected("dapo", episodes, dynamic_sampling=False).keep.all()
 
 
 def test_dapo_keeps_failures_that_the_reward_tells_apart() -> None:
@@ -227,12 +216,10 @@ def test_dapo_keeps_failures_that_the_reward_tells_apart() -> None:
     episodes = [episode(g, [r], success=False) for g in range(3) for r in (-1, 0.1, 1.1)]
     episodes += [episode(3, [0.0]), episode(3, [0.0])]
     episodes[-1].steps[0].valid = False
-    select, rng = ALGORITHMS["dapo"].select, np.random.default_rng(0)
-    assert select is not None
-    found = select(episodes, settings_of("dapo", tasks_per_iteration=3), rng)
+    found = selected("dapo", episodes, tasks_per_iteration=3)
     assert found.missing == 0 and np.flatnonzero(found.keep).tolist() == list(range(9))
     assert found.metrics["select/informative_share"] == 0.75
-    penalized = select(episodes, settings_of("dapo", tasks_per_iteration=4, invalid_action_penalty=0.1), rng)
+    penalized = selected("dapo", episodes, tasks_per_iteration=4, invalid_action_penalty=0.1)
     assert penalized.missing == 0 and penalized.keep.all()
 
 
@@ -240,10 +227,8 @@ def test_vspo_reads_the_return_with_penalties() -> None:
     # Returns 1 and 1 - 0.5: σ² = 0.0625, (R_max - μ)·σ² = 0.25·0.0625. Without the penalty the first task was uniform.
     episodes = [episode(0, [1.0]), episode(0, [1.0]), episode(1, [1.0]), episode(1, [1.0])]
     episodes[1].steps[0].valid = False
-    select = ALGORITHMS["vspo"].select
-    assert select is not None
     for penalty, weights, dropped in ((0.5, {0: 1.5, 1: 0.0}, 0.5), (0.0, {0: 1.0, 1: 1.0}, 0.0)):
-        found = select(episodes, settings_of("vspo", invalid_action_penalty=penalty), np.random.default_rng(0))
+        found = selected("vspo", episodes, invalid_action_penalty=penalty)
         assert dict(found.weights) == weights and found.metrics["select/dropped_share"] == dropped
 
 
@@ -262,9 +247,7 @@ def test_the_return_of_a_selection_is_the_one_that_is_credited(layout: str) -> N
 def test_dapo_ignores_the_length_penalty() -> None:
     episodes = [episode(0, [1], lengths=[n]) for n in (4, 20)]
     keys = {"overlong_cache": 4, "tasks_per_iteration": 1, "max_response_tokens": 20}
-    select, rng = ALGORITHMS["dapo"].select, np.random.default_rng(0)
-    assert select is not None
-    assert select(episodes, settings_of("dapo", **keys), rng).missing == 1
+    assert selected("dapo", episodes, **keys).missing == 1
 
 
 @LAYOUTS

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import pytest
 import torch
-from algorithms.test_recipes import LEARNING, ROOT
+from test_recipes import LEARNING, ROOT
 
 import rl_agents.algorithms as registry
 from rl_agents.algorithms.chain_gae import ChainCritic
@@ -110,8 +110,7 @@ class AlwaysWon(gymnasium.Env[str, str]):
 
 
 def test_dynamic_sampling_gives_up(beginner_model_dir: Path) -> None:
-    gymnasium.register("tests/AlwaysWon-v0", entry_point=lambda **_: AlwaysWon())
-    algo = build(beginner_model_dir, "dapo", "gymnasium:tests/AlwaysWon-v0", max_generation_batches=3)
+    algo = build(beginner_model_dir, "dapo", f"gymnasium:{__name__}:AlwaysWon", max_generation_batches=3)
     with pytest.raises(
         SelectionError, match=r"0 of 9 tasks had rollouts that differ in return.*max_generation_batches=3"
     ):

@@ -77,18 +77,9 @@ def test_worked_example_with_other_credit(layout: str) -> None:
 
 
 ALGOS = [
-    "steppo",
-    "chain-gae",
-    "ppo",
-    "reinforce++",
-    "reinforce++-baseline",
-    "grpo",
-    "dr-grpo",
-    "rloo",
-    "gigpo",
-    "hgpo",
+    "steppo", "chain-gae", "ppo", "reinforce++", "reinforce++-baseline", "grpo", "dr-grpo", "rloo", "gigpo", "hgpo",
     "dapo",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("algo", ALGOS)
@@ -110,7 +101,7 @@ def test_a_chain_is_a_plain_dialogue(algo: str, layout: str, plain: list[Traject
 
 
 @LAYOUTS
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(trees(), min_size=1, max_size=3), st.booleans())
 def test_step_gae_over_random_trees(layout: str, trajectories: list[Trajectory], bootstrap: bool) -> None:
     keys = {"gamma": 0.9, "gae_lambda": 0.7, "whiten": False, "bootstrap_on_truncation": bootstrap}
@@ -125,7 +116,7 @@ def test_step_gae_over_random_trees(layout: str, trajectories: list[Trajectory],
 
 
 @LAYOUTS
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(trees(), min_size=1, max_size=3), st.booleans())
 def test_token_credit_over_random_trees(layout: str, trajectories: list[Trajectory], bootstrap: bool) -> None:
     rows = learned("ppo", trajectories, layout, gamma=0.9, lam=0.7, whiten=False, bootstrap_on_truncation=bootstrap)
@@ -140,7 +131,7 @@ def test_token_credit_over_random_trees(layout: str, trajectories: list[Trajecto
 
 
 @LAYOUTS
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(trees())
 def test_returns_over_random_trees(layout: str, trajectory: Trajectory) -> None:
     """G_t and the reward-to-go are the same recursions with V = 0 and λ = 1."""

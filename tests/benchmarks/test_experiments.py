@@ -6,7 +6,7 @@ from argparse import Namespace
 import pytest
 
 from benchmarks.experiments import EXPERIMENTS
-from benchmarks.grid import RESULTS
+from benchmarks.report import RESULTS
 
 
 @pytest.mark.parametrize(

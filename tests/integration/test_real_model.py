@@ -4,14 +4,10 @@ import asyncio
 import gc
 import itertools
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-import gymnasium
 import pytest
 import torch
-from gymnasium.spaces import Text
 
 from benchmarks import clerk
 from rl_agents.chat.template import ChatTemplate, ContextPolicy, Dialogue, chat_text, load_tokenizer, make_context
@@ -27,26 +23,6 @@ FRANCE = "What is the capital of France?"
 #: Largest and mean difference of a log-probability between the engine and transformers. bfloat16 keeps eight bits:
 #: seen were 0.31 and 0.06, and 0.45 and 0.06 between transformers in bfloat16 and in float32.
 TOLERANCE, MEAN = {"float32": 1e-3, "bfloat16": 1.0}, {"float32": 1e-4, "bfloat16": 0.2}
-
-
-class Letters(gymnasium.Env):
-    """Two turns; the reward is the share of the letter e, which differs between any two answers of a real model."""
-
-    observation_space = action_space = Text(max_length=1000)
-    max_turns = 2
-    #: Where a run measures it first, the first episode of a process begins alone: other batches, other last bits.
-    blocking = "inline"
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """See `gymnasium.Env.reset`."""
-        super().reset(seed=seed)
-        self.turn = 0
-        return f"Write a word with the letter e. Number {seed}.", {}
-
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """See `gymnasium.Env.step`."""
-        self.turn += 1
-        return "And another one.", action.count("e") / (1 + len(action)), self.turn == 2, False, {}
 
 
 @pytest.fixture(autouse=True)
@@ -164,44 +140,10 @@ def test_an_answer_ends_at_the_end_of_turn_or_at_its_limit(engine: TorchEngine, 
     assert ContextPolicy(template).prompt(longer)[len(prompt) + 3] == template.end_of_turn, "a cut answer is closed"
 
 
-def build(model: Path, **keys: Any) -> AgentAlgorithm:
-    settings = {
-        "tasks_per_iteration": 2, "group_size": 2, "max_response_tokens": 6, "max_model_len": 128, "minibatches": 1,
-        "tokens_per_microbatch": 512, **keys,
-    }  # fmt: skip
-    env = f"gymnasium:{__name__}:{Letters.__name__}"
-    return AgentConfig().environment(env).training(model=str(model), **settings).local().build_algo()
-
-
 def learned(algo: AgentAlgorithm) -> dict[str, float]:
     metrics = algo.train()["agent"]
     assert metrics["actor/grad_norm"] > 0, "nothing was learned, so nothing was compared"
     return {name: value for name, value in metrics.items() if not name.startswith(("timing_s/", "perf/"))}
-
-
-@pytest.mark.skipif(find_spec("peft") is None, reason="peft is an optional extra")
-def test_an_exported_adapter_generates_elsewhere_what_the_merged_model_does(smollm2_dir: Path, tmp_path: Path) -> None:
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    algo = build(smollm2_dir, lora_rank=4, lr=1e-2)
-    assert learned(algo)["rollout_corr/logprob_diff_max"] < 1e-3
-    algo.learner_group.save_hf(tmp_path / "hf")
-    algo.stop()
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
-    prompt = tokenizer.apply_chat_template(
-        [{"role": "user", "content": FRANCE}], add_generation_prompt=True, return_tensors="pt", return_dict=True
-    )
-    base, merged = (
-        AutoModelForCausalLM.from_pretrained(f, dtype=torch.float32) for f in (smollm2_dir, tmp_path / "hf")
-    )
-    with torch.no_grad():
-        before, expected = base(**prompt).logits, merged(**prompt).logits
-        adapted = PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
-        assert torch.allclose(adapted(**prompt).logits, expected, atol=5e-3)
-    assert (expected - before).abs().max() > 0.1
-    texts = [model.generate(**prompt, max_new_tokens=8, do_sample=False) for model in (adapted, merged)]
-    assert torch.equal(*texts)
 
 
 def test_vllm_samples_what_the_learner_scores(ray_session: None, smollm2_dir: Path) -> None:

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_learner_group import build_group, largest_difference, random_rows
-from test_networks import needs_peft
+from test_learner_group import build_group, random_rows
 from test_whole_step import clipped_gradients, differences, distributions
 from transformers import AutoModelForCausalLM
 
@@ -133,17 +132,3 @@ def test_the_losses_by_token_add_up_to_the_loss(tiny_model_dir: Any) -> None:
         assert list(parts) == ["ce" if rows[trajectory].expert else "rl"]
         assert [len(values) for values in parts.values()] == [int((rows[trajectory].segments == step).sum())]
     assert len(found) == sum(row.segments.max() + 1 for row in rows)
-
-
-@pytest.mark.parametrize("lora", [0, pytest.param(2, marks=needs_peft)])
-@pytest.mark.parametrize(
-    "layout", [{"tokens_per_microbatch": 50}, {"sequence_packing": True}, {"prefix_sharing": True}], ids=str
-)
-def test_layout_and_micro_batches_change_no_update(tiny_model_dir: Any, lora: int, layout: dict[str, Any]) -> None:
-    found = []
-    for keys in ({}, layout):
-        group, settings = build_group(str(tiny_model_dir), **KEYS, lora_rank=lora, **keys)
-        group.learn(AgentTrainingData.build(with_experts(random_rows(9, 60)), settings, np.random.default_rng(0)))
-        found.append(group.full_state()["optimizer"]["moments"])
-    first = [{name: t for name, t in each.items() if name.endswith("exp_avg")} for each in found]
-    assert largest_difference(*first) < 1e-5

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import ray
 import torch
-from learner.test_learner_group import build_group
 from ray import cloudpickle
+from test_learner_group import build_group
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves

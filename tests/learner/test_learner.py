@@ -73,6 +73,9 @@ def test_a_skipped_step_is_reported_and_spoils_no_mean(tiny_model_dir: Path) -> 
     metrics = group.learn(training_data(settings, rows))
     assert metrics["actor/skipped_steps"] == 1.0, "one of two steps"
     assert 0.1 * plain["actor/grad_norm"] < metrics["actor/grad_norm"] < 10 * plain["actor/grad_norm"]
+    settings.minibatches, before = 1, weights(group._learner, "default_policy")
+    assert group.learn(training_data(settings, rows))["actor/skipped_steps"] == 1.0
+    assert not moved(group._learner, "default_policy", before)
 
 
 def test_a_state_may_be_restored_in_parts_and_inference_holds_none(tiny_model_dir: Path) -> None:

@@ -285,18 +285,6 @@ def test_the_critics_head_runs_on_step_boundaries_only(local: Learners) -> None:
     assert sum(seen) < sum(int(row.mask.sum()) for row in rows)
 
 
-def test_gradients_that_are_not_finite_skip_the_step(tiny_model_dir: str) -> None:
-    group, settings = build_group(tiny_model_dir)
-    before = {name: tensor.clone() for name, tensor in group.full_state()["rl_module"]["default_policy"].items()}
-    rows = random_rows(4, 60)
-    rows[0].advantages = rows[0].advantages * np.nan  # type: ignore[operator]
-    settings.minibatches = 1
-    metrics = group.learn(AgentTrainingData.build(rows, settings, np.random.default_rng(0)))
-    after = group.full_state()["rl_module"]["default_policy"]
-    assert metrics["actor/skipped_steps"] == 1
-    assert all(torch.equal(before[name], after[name]) for name in before)
-
-
 @pytest.mark.parametrize("sharding", ["none", "fsdp"])
 def test_small_steps_move_weights_that_are_used_in_bfloat16(ray_session, tiny_model_dir, sharding: str) -> None:
     keys = {"dtype": "bfloat16", "lr": 1e-6, "critic_lr": 1e-6, "num_learners": 2 if sharding == "fsdp" else 0}

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
 from rl_agents.algorithms import Settings
@@ -117,17 +116,6 @@ def test_the_critic_reads_nothing_behind_the_last_scored_token(tiny_model_dir: P
     assert seen == [[[5, 6, 7]]], "the token before the last scored one is where that one's value is read"
     nothing = critic.forward_train({**BATCH, "mask": MASK * 0})["values"]
     assert nothing.shape == MASK.shape and not nothing.any()
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_what_engines_get_is_the_model_in_its_files_names(tiny_model_dir: Path, tmp_path: Path, tied: bool) -> None:
-    config = Qwen2Config.from_pretrained(tiny_model_dir, tie_word_embeddings=tied)
-    folder = saved(tmp_path / "model", Qwen2ForCausalLM(config))
-    exported = dict(policy(folder, dtype="bfloat16").merged_weights())
-    with safe_open(folder / "model.safetensors", "pt") as file:
-        assert set(exported) == set(file.keys()) and ("lm_head.weight" in exported) != tied
-        assert all(torch.equal(exported[name], file.get_tensor(name).bfloat16()) for name in exported)
-    assert {tensor.dtype for tensor in exported.values()} == {torch.bfloat16}
 
 
 def test_weights_that_are_lent_reach_an_engine_as_exported_ones_do(tiny_model_dir: Path) -> None:

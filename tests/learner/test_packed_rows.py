@@ -17,15 +17,21 @@ EXACT = [(torch.float64, 1e-10), (torch.float32, 2e-6)]
 
 
 @pytest.mark.parametrize("adapters", [False, pytest.param(True, marks=needs_peft)])
-@pytest.mark.parametrize("recompute", ["full", "selective"])
-def test_recompute_with_adapters_and_in_pieces(tiny_model_dir: Path, adapters: bool, recompute: str) -> None:
-    """Against a plain module, and packed against flat rows of the same one."""
-    keys = {"sequence_packing": True, "activation_checkpointing": recompute}
+@pytest.mark.parametrize(
+    ("recompute", "layout"),
+    [("full", "sequence_packing"), ("selective", "sequence_packing"), ("full", "prefix_sharing")],
+)
+def test_recompute_with_adapters_and_in_pieces(tiny_model_dir: Path, adapters: bool, recompute: str, layout) -> None:
+    """Against a plain module, and packed against flat rows of the same one.
+
+    Gradient checkpointing drops key-value caches without a word; there is none with shared rows.
+    """
+    keys = {layout: True, "activation_checkpointing": recompute}
     make = with_adapters if adapters else policy
     plain, module = make(tiny_model_dir), make(tiny_model_dir, **keys)
     assert module.lm.is_gradient_checkpointing and not plain.lm.is_gradient_checkpointing
     module.piece = 9
-    check_equal(module, trie_batch(), 5e-6, share=False)
+    check_equal(module, trie_batch(), 5e-6, share=layout == "prefix_sharing")
     expected, found = (outcome(each, trie_batch(), packed=False)[1] for each in (plain, module))
     assert (expected - found).norm() < 5e-6 * expected.norm()
 

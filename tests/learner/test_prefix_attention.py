@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from test_learner_group import VARIANTS, Learners, build_group, family_rows, largest_difference
-from test_networks import build, needs_peft, policy, with_adapters
+from test_networks import build, policy
 from transformers import (
     BloomConfig,
     BloomForCausalLM,
@@ -15,14 +15,10 @@ from transformers import (
     GPT2LMHeadModel,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
     MambaConfig,
     MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
 )
 
 from rl_agents.errors import InputError
@@ -117,9 +113,8 @@ def test_scores_and_gradients_are_those_of_flat_rows(plain_dir, kind, dtype, tol
     check_equal(module.to(dtype), batch, tolerance, share=share)
 
 
+#: Others: `test_model_families`.
 ARCHITECTURES = {
-    "llama": (LlamaForCausalLM, LlamaConfig(**SMALL, num_key_value_heads=2)),
-    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**SMALL, num_key_value_heads=1, head_dim=8)),
     "gpt2": (GPT2LMHeadModel, GPT2Config(**GPT2)),
     "mistral, short rows": (MistralForCausalLM, MistralConfig(**SMALL, num_key_value_heads=2, sliding_window=512)),
 }
@@ -129,15 +124,6 @@ ARCHITECTURES = {
 def test_any_dense_attention_is_shared(tmp_path: Path, name: str) -> None:
     kind, config = ARCHITECTURES[name]
     check_equal(build(CausalLMModule, model_dir=saved(tmp_path, kind(config)), shared_rows=512), trie_batch(), 1e-5)
-
-
-@pytest.mark.parametrize("adapters", [False, pytest.param(True, marks=needs_peft)])
-def test_recomputed_activations_keep_the_shared_beginning(tiny_model_dir: Path, adapters: bool) -> None:
-    """Gradient checkpointing drops key-value caches without a word; there is none here."""
-    keys = {"prefix_sharing": True, "activation_checkpointing": "full"}
-    module = with_adapters(tiny_model_dir, **keys) if adapters else policy(tiny_model_dir, **keys)
-    assert module.lm.is_gradient_checkpointing
-    check_equal(module, trie_batch(), 5e-6)
 
 
 def test_half_precision_is_as_exact_as_flat_rows_are(tiny_model_dir: Path) -> None:
@@ -157,11 +143,6 @@ def test_a_batch_without_scored_tokens_scores_nothing(plain_dir: Path) -> None:
 
 
 # --- the learner ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def single(plain_dir: Path) -> Learners:
-    return Learners(str(plain_dir), 0)
 
 
 @pytest.fixture(scope="module")
@@ -189,17 +170,6 @@ def test_every_algorithm_makes_the_same_update(double: Learners, variant: str) -
         for name, value in flat[1].items():
             if not name.startswith("timing_s/"):
                 assert found[1][name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
-
-
-def test_every_network_scores_alike(single: Learners, tiny_model_dir: Path) -> None:
-    rows, learner = family_rows(), single.group._learner
-    for network in ("default_policy", "critic", "reference"):
-        found = []
-        for prefixes in (False, True):
-            learner.settings.prefix_sharing = prefixes  # type: ignore[union-attr]
-            found.append(single.group.score(rows, network))
-        for flat, shared in zip(*found, strict=True):
-            assert shared.dtype == np.float32 and shared == pytest.approx(flat, abs=1e-5), network
 
 
 def test_flat_rows_are_what_they_are_without_it(tiny_model_dir: Path) -> None:
@@ -231,15 +201,6 @@ def test_models_that_mix_tokens_otherwise_are_refused_in_one_line(tmp_path: Path
         with pytest.raises(InputError, match=rf"{asked}=true with model=.*set {asked}=false") as error:
             refuse()
         assert reason in str(error.value) and "\n" not in str(error.value)
-
-
-def test_layers_of_another_kind_are_refused(tiny_model_dir: Path) -> None:
-    from rl_agents.learner.prefix_attention import unshareable
-
-    module = policy(tiny_model_dir)
-    assert unshareable(module.lm, 512) == ""
-    module.lm.config.layer_types = ["linear_attention", "full_attention"]
-    assert "linear_attention" in unshareable(module.lm, 512)
 
 
 def test_a_model_that_drops_the_plan_is_noticed(tiny_model_dir: Path) -> None:

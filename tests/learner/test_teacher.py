@@ -1,9 +1,7 @@
 """The KL to a teacher over the vocabulary, in every layout; a server's log-probabilities; and whole runs."""
 
-import json
-import threading
+import shutil
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from judge_server import vllm_judge
+from loopback import Reply, Request, loopback
 from test_learner_group import build_group, family_rows, largest_difference, random_rows
 from test_networks import needs_peft
 from test_whole_step import clipped_gradients, differences, distributions
@@ -36,16 +35,20 @@ def test_the_divergence_by_hand() -> None:
     assert full_kl(q, q).item() == 0.0
 
 
-@pytest.fixture(scope="module")
-def teacher_dir(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model with other weights."""
-    folder, model = tmp_path_factory.mktemp("teacher"), AutoModelForCausalLM.from_pretrained(tiny_model_dir)
-    noise = torch.Generator().manual_seed(3)
+def with_noise(folder: Path, scale: float, seed: int, copy: Path) -> Path:
+    """Copy a model's folder, with noise in its weights."""
+    shutil.copytree(folder, copy)
+    model, noise = AutoModelForCausalLM.from_pretrained(folder), torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(0.05 * torch.randn(parameter.shape, generator=noise))
-    model.save_pretrained(folder)
-    return folder
+            parameter.add_(scale * torch.randn(parameter.shape, generator=noise))
+    model.save_pretrained(copy)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def teacher_dir(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return with_noise(tiny_model_dir, 0.05, 3, tmp_path_factory.mktemp("made") / "teacher")
 
 
 def taught(rows: list[Row]) -> list[Row]:
@@ -75,12 +78,17 @@ def test_the_gradient_of_the_whole_divergence(tiny_model_dir: Path, teacher_dir:
     assert metrics["actor/ref_kl"] == pytest.approx(2 * float(loss.detach()), rel=1e-4)
 
 
-LAYOUTS: list[dict[str, Any]] = [{"tokens_per_microbatch": 150}, {"sequence_packing": True}, {"prefix_sharing": True}]
+SMALL, PACKED, SHARED = {"tokens_per_microbatch": 150}, {"sequence_packing": True}, {"prefix_sharing": True}
 
 
-@pytest.mark.parametrize("lora", [0, pytest.param(2, marks=needs_peft)])
-@pytest.mark.parametrize("keys", LAYOUTS, ids=str)
-@pytest.mark.parametrize("name", ["teacher", "policy"])
+@pytest.mark.parametrize(
+    ("name", "keys", "lora"),
+    [
+        ("teacher", SMALL, 0), ("teacher", PACKED, 0), ("policy", SHARED, 0), ("policy", SMALL, 0),
+        pytest.param("teacher", SHARED, 2, marks=needs_peft), pytest.param("policy", PACKED, 2, marks=needs_peft),
+    ],
+    ids=str,
+)  # fmt: skip
 def test_layouts_and_pieces_change_no_update(
     tiny_model_dir: Path, teacher_dir: Path, name: str, keys: dict[str, Any], lora: int
 ) -> None:
@@ -121,44 +129,21 @@ def test_a_real_vllm_server_scores_as_the_model_does(vllm: tuple[str, Path], tin
         server(url).check(other)
 
 
-class Plain(BaseHTTPRequestHandler):
-    """A completions API without log-probabilities of prompts."""
-
-    def do_POST(self) -> None:
-        reply = json.dumps({"choices": [{"text": "x", "index": 0}]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(reply)))
-        self.end_headers()
-        self.wfile.write(reply)
-
-    def log_message(self, *args: Any) -> None:
-        pass
+async def plain(request: Request) -> Reply:
+    """Reply as a completions API without log-probabilities of prompts."""
+    return Reply(b'{"choices": [{"text": "x", "index": 0}]}')
 
 
 def test_a_server_without_prompt_logprobs_is_refused_before_anything_starts(beginner_model_dir: Path) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Plain) as plain:
-        threading.Thread(target=plain.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{plain.server_port}/v1"
-        keys = {"algo": "distill", "teacher_url": url, "teacher_model": "t", "model": str(beginner_model_dir)}
-        with pytest.raises(InputError, match=f"teacher_url={url}: no log-probabilities of the prompt in its reply"):
+    with loopback(plain) as server:
+        keys = {"algo": "distill", "teacher_url": server.url, "teacher_model": "t", "model": str(beginner_model_dir)}
+        with pytest.raises(InputError, match=f"={server.url}: no log-probabilities of the prompt in its reply"):
             AgentConfig().environment("guess_numbers").training(**keys).local().build_algo()
-        plain.shutdown()
 
 
 @pytest.fixture(scope="module")
 def student_dir(beginner_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The beginner with noise."""
-    folder, model = tmp_path_factory.mktemp("student"), AutoModelForCausalLM.from_pretrained(beginner_model_dir)
-    noise = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.02 * torch.randn(parameter.shape, generator=noise))
-    model.save_pretrained(folder)
-    for file in beginner_model_dir.iterdir():
-        if not (folder / file.name).exists():
-            (folder / file.name).write_bytes(file.read_bytes())
-    return folder
+    return with_noise(beginner_model_dir, 0.02, 0, tmp_path_factory.mktemp("made") / "student")
 
 
 def build(student: Path, **keys: Any) -> AgentAlgorithm:

@@ -1,6 +1,6 @@
 """Likelihood (section 2), entropy (1.6), KL (1.5) and critic loss (3) of the algorithm reference.
 
-The shift by one and the entropy bonus: tests/learner/test_rl_modules.py; KL in the reward:
+The shift by one, the temperature and the entropy bonus: tests/learner/test_whole_step.py; KL in the reward:
 tests/trainer/test_advantage_pipeline.py.
 """
 
@@ -55,12 +55,6 @@ def test_entropy_of_the_reference():
 
 def test_uniform_distribution_and_shift_of_logits():
     assert entropy_of(torch.full((5,), 300.0)).item() == pytest.approx(math.log(5), abs=1e-6)
-
-
-def test_temperature_flattens():
-    logits = torch.tensor([2.0, 0.0, -1.0])
-    assert torch.allclose(entropy_of(logits, 2.0), entropy_of(logits / 2.0))
-    assert entropy_of(logits, 2.0) > entropy_of(logits)
 
 
 def estimate(lp, reference, kind):

@@ -32,13 +32,17 @@ def ones(x):
 
 
 @pytest.mark.parametrize(
-    ("advantage", "ratio", "expected"),
-    [(1, 1.1, -1.1), (1, 1.5, -1.28), (1, 0.5, -0.5), (-1, 1.1, 1.1), (-1, 1.5, 1.5), (-1, 0.5, 0.8), (0, 5.0, 0.0)],
-)
-def test_table_of_the_clipped_surrogate(advantage, ratio, expected):
+    ("advantage", "ratio", "expected", "dual"),
+    [
+        (1, 1.1, -1.1, -1.1), (1, 1.5, -1.28, -1.28), (1, 0.5, -0.5, -0.5), (1, 5.0, -1.28, -1.28), (0, 5.0, 0, 0),
+        (-1, 1.1, 1.1, 1.1), (-1, 1.5, 1.5, 1.5), (-1, 0.5, 0.8, 0.8), (-1, 5.0, 5.0, 3.0),
+    ],
+)  # fmt: skip
+def test_table_of_the_clipped_surrogate_and_of_the_dual_clip(advantage, ratio, expected, dual):
     lp, a = tensor([[math.log(ratio)]]), tensor([[float(advantage)]])
-    loss, _ = ppo_loss(lp, 0 * lp, a, ones(lp), clip_low=0.2, clip_high=0.28)
-    assert loss.item() == pytest.approx(expected, abs=1e-9)
+    for options, value in (({}, expected), ({"dual_clip": 3.0}, dual)):
+        loss, _ = ppo_loss(lp, 0 * lp, a, ones(lp), clip_low=0.2, clip_high=0.28, **options)
+        assert loss.item() == pytest.approx(value, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -52,16 +56,6 @@ def test_gradient_is_exactly_zero_in_the_clipped_branch_only(advantage, differen
         assert lp.grad.item() == 0.0
     else:
         assert lp.grad.item() == pytest.approx(gradient)
-
-
-@pytest.mark.parametrize(
-    ("advantage", "ratio", "expected"),
-    [(1, 1.1, -1.1), (1, 1.5, -1.28), (1, 5.0, -1.28), (-1, 1.1, 1.1), (-1, 1.5, 1.5), (-1, 0.5, 0.8), (-1, 5.0, 3.0)],
-)
-def test_table_of_the_dual_clip(advantage, ratio, expected):
-    lp, a = tensor([[math.log(ratio)]]), tensor([[float(advantage)]])
-    loss, _ = ppo_loss(lp, 0 * lp, a, ones(lp), clip_low=0.2, clip_high=0.28, dual_clip=3.0)
-    assert loss.item() == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("level", ["token", "step", "sequence"])

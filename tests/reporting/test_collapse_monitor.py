@@ -12,13 +12,8 @@ from rl_agents.reporting.collapse_monitor import Sample, compare, judge, policy_
 
 
 def record(iteration: int, mean: float, error: float = 0.05, tasks: float = 16.0, **more: Any) -> dict[str, Any]:
-    return {
-        "iteration": iteration,
-        "collapse_monitor/sample": mean,
-        "collapse_monitor/sample_se": error,
-        "collapse_monitor/tasks": tasks,
-        **more,
-    }
+    sample = {"sample": mean, "sample_se": error, "tasks": tasks}
+    return {"iteration": iteration, **{f"collapse_monitor/{name}": value for name, value in sample.items()}, **more}
 
 
 def test_a_window_is_weighted_by_tasks() -> None:
@@ -104,8 +99,8 @@ def first_alarm(rng: np.random.Generator, success: list[float], tasks: int, grou
 def test_without_a_change_fewer_than_1_run_of_100_has_an_alarm(tasks: int, group_size: int, mean: float) -> None:
     """Over 4,000 runs the rate is 0.65 % and 0.70 % (0.50 % with 16 tasks, groups of 8)."""
     rng = np.random.default_rng(1)
-    alarms = sum(first_alarm(rng, [mean] * 100, tasks, group_size) is not None for _ in range(1000))
-    assert alarms <= 10
+    alarms = sum(first_alarm(rng, [mean] * 100, tasks, group_size) is not None for _ in range(300))
+    assert alarms <= 3
 
 
 def test_a_fall_from_05_to_03_is_found_within_a_few_iterations() -> None:

@@ -53,11 +53,6 @@ def test_wilson_interval_is_newcombes_table(successes: int, trials: int, low: fl
     assert (interval.low, interval.high) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
 
 
-def test_wilson_interval_at_the_edges() -> None:
-    assert wilson_interval(1.0, 5).high == 1.0
-    assert wilson_interval(0.0, 5).low == 0.0
-
-
 @pytest.mark.parametrize(("rates", "low", "shown"), [((2, 2), 0.094, False), ((1, 3), 0.128, True)])
 def test_seeds_that_agree_are_no_interval_of_an_evaluation(rates: tuple[int, int], low: float, shown: bool) -> None:
     """With two seeds of the same rate, only the interval over tasks is printed."""

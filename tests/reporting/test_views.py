@@ -13,19 +13,11 @@ from rl_agents.reporting.statistics import evaluation_metrics
 from rl_agents.reporting.views import TensorBoardLog, episode_rows, plot_success, readable, write_trajectories
 
 RECORD = {
-    "iteration": 12,
-    "rollout/success_rate": 0.62,
-    "rollout/return_mean": 0.62,
-    "rollout/turns_mean": 3.1,
-    "rollout/response_tokens": 1893.0,
-    "rollout/failed_episodes": 0.0,
-    "actor/pg_loss": 0.01,
-    "rollout_corr/logprob_diff_mean": 2.1e-6,
-    "timing_s/iteration": 4.12,
-    "eval/success_rate": 0.71,
-    "eval/success_low": 0.64,
-    "eval/success_high": 0.78,
-}
+    "iteration": 12, "rollout/success_rate": 0.62, "rollout/return_mean": 0.62, "rollout/turns_mean": 3.1,
+    "rollout/response_tokens": 1893.0, "rollout/failed_episodes": 0.0, "actor/pg_loss": 0.01,
+    "rollout_corr/logprob_diff_mean": 2.1e-6, "timing_s/iteration": 4.12, "eval/success_rate": 0.71,
+    "eval/success_low": 0.64, "eval/success_high": 0.78,
+}  # fmt: skip
 
 
 def episode(success: bool, text: str = "I guess 123", cause: str = "terminated", failed: bool = False) -> Trajectory:
@@ -77,10 +69,8 @@ def test_tensorboard_forgets_what_a_resumed_run_does_again(tmp_path: Path, monke
     for iteration in range(1, 6):
         first.write({"iteration": iteration, "rollout/success_rate": 0.1, "seconds": 3.0, "actor/grad_norm": None})
     first.close()
-    later = time.time() + 2
-    monkeypatch.setattr(
-        time, "time", lambda: later
-    )  # files are read in the order of their names, which hold the second
+    later = time.time() + 2  # files are read in the order of their names, which hold the second
+    monkeypatch.setattr(time, "time", lambda: later)
     second = TensorBoardLog(tmp_path, resumed_at=3)
     second.write({"iteration": 4, "rollout/success_rate": 0.9})
     second.close()
