@@ -1,12 +1,25 @@
-"""What tests compare of runs: metrics without times, and weights."""
+"""Small runs in this process, and what tests compare of them: metrics without times, and weights."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import torch
 
-from rl_agents.trainer.algorithm import AgentAlgorithm
+from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
 TIMES = ("timing_s/", "perf/")
+
+
+@contextmanager
+def running(model: Path, env: str = "guess_numbers", **keys: Any) -> Iterator[AgentAlgorithm]:
+    """Build a local run and stop it at the end, also of a test that fails."""
+    algo = AgentConfig().environment(env).training(**{"model": str(model), **keys}).local().build_algo()
+    try:
+        yield algo
+    finally:
+        algo.stop()
 
 
 def train(algo: AgentAlgorithm, iterations: int = 1, leave_out: tuple[str, ...] = TIMES) -> list[dict[str, float]]:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+import trained
 from algorithms.call_trees import step_advantage, trees, with_a_subagent
 from algorithms.handmade import credited, episode, per_step, settings_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trained import policy_weights, train
+from trained import equal, policy_weights, train
 
 from rl_agents.advantages import whiten_steps
 from rl_agents.algorithms.chain_gae import ChainCritic, TransitionMeans, _joined, state_names
@@ -20,7 +20,7 @@ from rl_agents.data.step_table import StepTable
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.store.reader import PoolReader, StoreQuery
-from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
+from rl_agents.trainer.algorithm import AgentAlgorithm
 
 LAYOUTS = pytest.mark.parametrize("layout", ["merged", "per_step"])
 KEYS: dict[str, Any] = {"gamma": 0.9, "gae_lambda": 0.5, "whiten": False, "transition_prior": 0.0}
@@ -244,9 +244,8 @@ def test_it_is_step_gae_over_the_chains_values(layout: str, found: list[Trajecto
 # --- in a run -----------------------------------------------------------------------------------------------------
 
 
-def build(model_dir: Path, **keys: Any) -> AgentAlgorithm:
-    chosen = {"model": str(model_dir), "tasks_per_iteration": 6, "minibatches": 1, **keys, "algo": "chain-gae"}
-    return AgentConfig().environment("guess_numbers").training(**chosen).local().build_algo()
+def running(model_dir: Path, **keys: Any) -> Any:
+    return trained.running(model_dir, **{"tasks_per_iteration": 6, "minibatches": 1, **keys, "algo": "chain-gae"})
 
 
 def remembered(algo: AgentAlgorithm) -> ChainCritic:
@@ -255,33 +254,31 @@ def remembered(algo: AgentAlgorithm) -> ChainCritic:
 
 
 def test_a_run_counts_what_it_learned_from(beginner_model_dir: Path) -> None:
-    algo = build(beginner_model_dir, state_decay=1.0)
     steps = 0
-    for _ in range(2):
-        metrics = algo.train()["agent"]
-        steps += sum(len(trajectory.steps) for trajectory in algo.last_trajectories)
-        assert metrics["chain/states_known"] == len(remembered(algo).chain) > 1
-        assert metrics["rollout/zero_advantage_share"] < 1 and "critic/explained_variance" in metrics
-    assert sum(weight for weight, *_ in remembered(algo).to_json()["states"].values()) == steps
-    assert algo.learner_group.full_state()["rl_module"].keys() == {"default_policy"}, "there is no critic network"
-    algo.stop()
+    with running(beginner_model_dir, state_decay=1.0) as algo:
+        for _ in range(2):
+            metrics = algo.train()["agent"]
+            steps += sum(len(trajectory.steps) for trajectory in algo.last_trajectories)
+            assert metrics["chain/states_known"] == len(remembered(algo).chain) > 1
+            assert metrics["rollout/zero_advantage_share"] < 1 and "critic/explained_variance" in metrics
+        assert sum(weight for weight, *_ in remembered(algo).to_json()["states"].values()) == steps
+        assert algo.learner_group.full_state()["rl_module"].keys() == {"default_policy"}, "there is no critic network"
 
 
 def test_a_checkpoint_holds_what_is_remembered(beginner_model_dir: Path, tmp_path: Path) -> None:
-    algo = build(beginner_model_dir)
-    algo.train()
-    algo.save_run_checkpoint(tmp_path / "000001")
-    before = remembered(algo).to_json()
-    algo.train()
-    assert remembered(algo).to_json() != before
-    algo.restore_run_checkpoint(tmp_path / "000001")
-    assert remembered(algo).to_json() == before
-    algo.restart_learners(None)
-    assert len(remembered(algo).chain) == 0 and algo.iteration == 0, "learners that start over remember nothing"
-    (tmp_path / "000001" / "memory.json").unlink()
-    with pytest.raises(InputError, match=r"memory\.json is missing"):
+    with running(beginner_model_dir) as algo:
+        algo.train()
+        algo.save_run_checkpoint(tmp_path / "000001")
+        before = remembered(algo).to_json()
+        algo.train()
+        assert remembered(algo).to_json() != before
         algo.restore_run_checkpoint(tmp_path / "000001")
-    algo.stop()
+        assert remembered(algo).to_json() == before
+        algo.restart_learners(None)
+        assert len(remembered(algo).chain) == 0 and algo.iteration == 0, "learners that start over remember nothing"
+        (tmp_path / "000001" / "memory.json").unlink()
+        with pytest.raises(InputError, match=r"memory\.json is missing"):
+            algo.restore_run_checkpoint(tmp_path / "000001")
 
 
 SOLVED: dict[str, Any] = {"success_replay": 2, "tasks_per_iteration": 16}
@@ -297,20 +294,16 @@ SOLVED: dict[str, Any] = {"success_replay": 2, "tasks_per_iteration": 16}
 )
 def test_a_resumed_run_learns_from_the_same_episodes_again(beginner_model_dir, tmp_path, keys: dict[str, Any]) -> None:
     """Equal bit for bit, and the pool names what was learned from again without holding it twice."""
-    whole = build(beginner_model_dir, **SOLVED, **keys)
-    whole.open_pool(tmp_path / "pool.sqlite")
-    for _ in range(2):
-        whole.train()
-    whole.save_run_checkpoint(tmp_path / "000002")
-    expected = [train(whole)[0] for _ in range(2)]
-    weights = {name: tensor.clone() for name, tensor in policy_weights(whole).items()}
-    whole.stop()
+    with running(beginner_model_dir, **SOLVED, **keys) as whole:
+        whole.open_pool(tmp_path / "pool.sqlite")
+        train(whole, 2)
+        whole.save_run_checkpoint(tmp_path / "000002")
+        expected, weights = train(whole, 2), policy_weights(whole)
     assert all(metrics["success_replay/episodes"] > 0 for metrics in expected)
 
     second = AgentAlgorithm.from_checkpoint(tmp_path / "000002")
     second.open_pool(tmp_path / "pool.sqlite")
-    assert [train(second)[0] for _ in range(2)] == expected
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in policy_weights(second).items())
+    assert train(second, 2) == expected and equal(policy_weights(second), weights)
     second.save_run_checkpoint(tmp_path / "000004")
     second.stop()
     with PoolReader(tmp_path / "pool.sqlite") as pool:
@@ -329,11 +322,13 @@ def test_a_resumed_run_learns_from_the_same_episodes_again(beginner_model_dir, t
 def test_rollout_metrics_are_of_new_episodes_alone(beginner_model_dir: Path) -> None:
     """The second iteration, from the same weights in effect: with a rate of 0 both runs sample the same."""
     keys = {"lr": 0.0, "old_logprobs": "learner", "rollout_correction": "token_tis", "kl_coef": 0.01}
-    plain, again = (build(beginner_model_dir, **{**SOLVED, "success_replay": n}, **keys) for n in (0, 2))
-    for run in (plain, again):
-        run.train()
-    solved = remembered(again).again(1)
-    one, other = (run.train()["agent"] for run in (plain, again))
+    found, solved = [], []
+    for replay in (0, 2):
+        with running(beginner_model_dir, **{**SOLVED, "success_replay": replay}, **keys) as algo:
+            algo.train()
+            solved = remembered(algo).again(1)
+            found.append(algo.train()["agent"])
+    one, other = found
     more = {name for name in other.keys() - one.keys() if not name.startswith("success_replay/")}
     shared = {name for name in one if name.startswith(("rollout/", "rollout_corr/", "chain/", "end_cause/", "env/"))}
     assert not more and shared and all(one[name] == other[name] for name in shared)
@@ -342,28 +337,24 @@ def test_rollout_metrics_are_of_new_episodes_alone(beginner_model_dir: Path) -> 
     tokens = sum(t.trajectory.response_tokens for t in solved)
     assert other["success_replay/episodes"] == len(solved) > 0
     assert other["success_replay/token_share"] == pytest.approx(tokens / (tokens + other["rollout/response_tokens"]))
-    assert (
-        other["success_replay/staleness_mean"] == other["success_replay/staleness_max"] == 1
-        and other["rollout/staleness_max"] == 0
-    )
-    plain.stop()
-    again.stop()
+    assert other["success_replay/staleness_mean"] == other["success_replay/staleness_max"] == 1
+    assert other["rollout/staleness_max"] == 0
 
 
 @pytest.mark.parametrize("old", ["engine", "learner"])
 def test_the_ratio_of_what_comes_again_is_against_the_policy_that_sampled_it(beginner_model_dir, old, monkeypatch):
     """One large step in between: the ratio of the old tokens is what it made of them; that of the new ones is 1."""
-    algo = build(beginner_model_dir, **SOLVED, lr=3e-3, old_logprobs=old, rollout_correction="none")
     seen: list[tuple[list[Row], list[Trajectory]]] = []
-    keep = algo._keep_batch
+    with running(beginner_model_dir, **SOLVED, lr=3e-3, old_logprobs=old, rollout_correction="none") as algo:
+        keep = algo._keep_batch
 
-    def looked_at(rows: Any, trajectories: Any, *rest: Any) -> None:
-        seen.append((list(rows), list(trajectories)))
-        keep(rows, trajectories, *rest)
+        def looked_at(rows: Any, trajectories: Any, *rest: Any) -> None:
+            seen.append((list(rows), list(trajectories)))
+            keep(rows, trajectories, *rest)
 
-    monkeypatch.setattr(algo, "_keep_batch", looked_at)
-    algo.train()
-    metrics = algo.train()["agent"]
+        monkeypatch.setattr(algo, "_keep_batch", looked_at)
+        algo.train()
+        metrics = algo.train()["agent"]
     rows, trajectories = seen[1]
     before = {id(step): step for t in seen[0][1] for step in t.steps}
     for row in (row for row in rows if row.again):
@@ -374,4 +365,3 @@ def test_the_ratio_of_what_comes_again_is_against_the_policy_that_sampled_it(beg
         assert denominator[row.mask > 0].tolist() == pytest.approx(told, abs=1e-7)
     assert abs(metrics["actor/ppo_kl"]) < 1e-4 < abs(metrics["success_replay/ppo_kl"])
     assert metrics["rollout_corr/logprob_diff_max"] < 1e-4, "which is the engine's, and of new tokens"
-    algo.stop()

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import pytest
 import torch
+import trained
 from test_recipes import LEARNING, ROOT
 
 import rl_agents.algorithms as registry
@@ -15,14 +16,13 @@ from rl_agents.algorithms.chain_gae import ChainCritic
 from rl_agents.config.options import keys_of, read_options
 from rl_agents.data.selection import SelectionError
 from rl_agents.errors import InputError
-from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
+from rl_agents.trainer.algorithm import AgentAlgorithm
 
 KEYS: dict[str, Any] = {"tasks_per_iteration": 3, "group_size": 4, "minibatches": 1}
 
 
-def build(model_dir: Path, algo: str, env: str = "guess_numbers", **keys: Any) -> AgentAlgorithm:
-    chosen = {"model": str(model_dir), **KEYS, **keys, "algo": algo}
-    return AgentConfig().environment(env).training(**chosen).local().build_algo()
+def running(model_dir: Path, algo: str, env: str = "guess_numbers", **keys: Any) -> Any:
+    return trained.running(model_dir, env, **{**KEYS, **keys, "algo": algo})
 
 
 def weights(algo: AgentAlgorithm) -> dict[str, torch.Tensor]:
@@ -36,11 +36,10 @@ TRAINED = {"grpo", "ppo", "chain-gae", "3spo", "steppo", "vspo"}
 
 @pytest.mark.parametrize("name", [*(name for name in LEARNING if name not in TRAINED), "sft"])
 def test_one_iteration_moves_the_weights(beginner_model_dir: Path, name: str) -> None:
-    algo = build(beginner_model_dir, name)
-    before = weights(algo)
-    metrics = algo.train()["agent"]
-    after = weights(algo)
-    algo.stop()
+    with running(beginner_model_dir, name) as algo:
+        before = weights(algo)
+        metrics = algo.train()["agent"]
+        after = weights(algo)
     assert all(math.isfinite(value) for value in metrics.values()), metrics
     assert any(not torch.equal(before[n], after[n]) for n in before if n.startswith("default_policy"))
     if registry.ALGORITHMS[name].critic:
@@ -51,9 +50,8 @@ def test_one_iteration_moves_the_weights(beginner_model_dir: Path, name: str) ->
 
 @pytest.mark.parametrize(("keys", "clipped"), [({}, True), ({"old_logprobs": "learner", "top_p": 0.95}, False)])
 def test_narrow_clips_in_bfloat16_before_the_first_step(beginner_model_dir, keys, clipped) -> None:
-    algo = build(beginner_model_dir, "gspo", dtype="bfloat16", clip_low=3e-4, clip_high=4e-4, **keys)
-    metrics = algo.train()["agent"]
-    algo.stop()
+    with running(beginner_model_dir, "gspo", dtype="bfloat16", clip_low=3e-4, clip_high=4e-4, **keys) as algo:
+        metrics = algo.train()["agent"]
     assert metrics["rollout_corr/logprob_diff_max"] > 0
     assert (metrics["actor/clip_fraction"] > 0) == clipped
     assert clipped or metrics["actor/ratio_mean"] == 1.0
@@ -68,32 +66,29 @@ STEPPO_ARMS = [
 
 @pytest.mark.parametrize("keys", STEPPO_ARMS)
 def test_steppo_ablations(beginner_model_dir: Path, keys: dict) -> None:
-    algo = build(beginner_model_dir, "steppo", **keys)
-    metrics = algo.train()["agent"]
-    algo.stop()
+    with running(beginner_model_dir, "steppo", **keys) as algo:
+        metrics = algo.train()["agent"]
     assert metrics["actor/grad_norm"] > 0 and math.isfinite(metrics["critic/value_loss"])
 
 
 def test_mismatch_correction_and_kl_in_the_reward_train(beginner_model_dir: Path) -> None:
     keys = {"old_logprobs": "learner", "rollout_correction": "token_tis", "kl_in_reward_coef": 0.1}
-    algo = build(beginner_model_dir, "grpo", **keys)
-    first = algo.train()["agent"]
+    with running(beginner_model_dir, "grpo", **keys) as algo:
+        first, second = (algo.train()["agent"] for _ in range(2))
     assert first["rollout_corr/rollout_is_mean"] == pytest.approx(1.0, abs=1e-3)
     assert first["rollout_corr/k3_kl"] < 1e-6
     assert first["actor/reward_kl_penalty_coeff"] == 0.1
-    assert math.isfinite(algo.train()["agent"]["actor/reward_kl_penalty"])
-    algo.stop()
+    assert math.isfinite(second["actor/reward_kl_penalty"])
 
 
 def test_everything_rejected_skips_the_iteration(beginner_model_dir: Path) -> None:
     keys = {"old_logprobs": "learner", "rollout_correction": "geo_rs", "rollout_correction_bounds": [5.0, 6.0]}
-    algo = build(beginner_model_dir, "chain-gae", **keys)
-    before = weights(algo)
-    metrics = algo.train()["agent"]
+    with running(beginner_model_dir, "chain-gae", **keys) as algo:
+        before = weights(algo)
+        metrics = algo.train()["agent"]
+        assert all(torch.equal(tensor, before[name]) for name, tensor in weights(algo).items())
     assert metrics["actor/skipped_iterations"] == 1 and algo.place.position == 3
-    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(algo).items())
     assert isinstance(algo.memory, ChainCritic) and len(algo.memory.chain) == 0, "nor is it remembered"
-    algo.stop()
 
 
 class AlwaysWon(gymnasium.Env[str, str]):
@@ -110,13 +105,12 @@ class AlwaysWon(gymnasium.Env[str, str]):
 
 
 def test_dynamic_sampling_gives_up(beginner_model_dir: Path) -> None:
-    algo = build(beginner_model_dir, "dapo", f"gymnasium:{__name__}:AlwaysWon", max_generation_batches=3)
-    with pytest.raises(
-        SelectionError, match=r"0 of 9 tasks had rollouts that differ in return.*max_generation_batches=3"
-    ):
-        algo.train()
-    assert algo.place.position == 0 and not algo.learning, "the iteration left no trace"
-    algo.stop()
+    said = r"0 of 9 tasks had rollouts that differ in return.*max_generation_batches=3"
+    env = f"gymnasium:{__name__}:AlwaysWon"
+    with running(beginner_model_dir, "dapo", env, max_generation_batches=3) as algo:
+        with pytest.raises(SelectionError, match=said):
+            algo.train()
+        assert algo.place.position == 0 and not algo.learning, "the iteration left no trace"
 
 
 def test_an_algorithm_is_one_file(beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +125,6 @@ def test_an_algorithm_is_one_file(beginner_model_dir: Path, tmp_path: Path, monk
     monkeypatch.setitem(registry.KEYS, "median_weight", keys_of(found["median-grpo"].keys)["median_weight"])
     with pytest.raises(InputError, match=r"median_weight=2: must be at most 1"):
         read_options(found["median-grpo"].keys, {"median_weight": 2})
-    algo = build(beginner_model_dir, "median-grpo", median_weight=0.5)
-    assert algo.settings.median_weight == 0.5
-    assert algo.train()["agent"]["actor/grad_norm"] > 0
-    algo.stop()
+    with running(beginner_model_dir, "median-grpo", median_weight=0.5) as algo:
+        assert algo.settings.median_weight == 0.5
+        assert algo.train()["agent"]["actor/grad_norm"] > 0

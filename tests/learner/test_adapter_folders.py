@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_learner_group import build_group, random_rows
+from learner.learners import build_group, random_rows
 
 from rl_agents.learner.learner import save_adapter
 from rl_agents.learner.training_data import AgentTrainingData

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_networks import build, policy
-from test_prefix_attention import outcome, plain_dir, saved, trie_batch
+from learner.networks import build, outcome, policy, saved, trie_batch
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from rl_agents.learner import chunked_logprobs
@@ -14,7 +13,6 @@ from rl_agents.learner.prefix_attention import pack_rows
 from rl_agents.learner.prefix_sharing import WIDE
 from rl_agents.learner.rl_modules import CausalLMModule
 
-__all__ = ["plain_dir"]
 PIECE = 7
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_learner_group import build_group, random_rows
+from learner.learners import build_group, random_rows
 from test_whole_step import clipped_gradients, differences, distributions
 from transformers import AutoModelForCausalLM
 

@@ -5,14 +5,13 @@ on a local one.
 """
 
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import ray
 import torch
+from learner.learners import Learners, build_group
 from ray import cloudpickle
-from test_learner_group import build_group
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -86,30 +85,24 @@ def moments(learner: Any) -> list[torch.Tensor]:
     return [tensor for state in states for tensor in state.values()]
 
 
-@pytest.fixture(scope="module", params=["fsdp", "none"])
-def group(ray_session: None, tiny_model_dir: str, request: pytest.FixtureRequest) -> Iterator[AgentLearnerGroup]:
-    group, _ = build_group(tiny_model_dir, algo="grpo", kl_coef=0.0, num_learners=2, learner_sharding=request.param)
-    yield group
-    group.shutdown()
-
-
 def peak(group: AgentLearnerGroup, what: Any) -> int:
     found = [answer.get() for answer in group.foreach_learner(what)]
     print(what.__name__, found)
     return max(found)
 
 
-def test_weights_leave_in_buckets(group: AgentLearnerGroup, tiny_model_dir: str) -> None:
-    assert peak(group, exporting) <= BUCKET + 2 * LARGEST < WHOLE / 2
-    local, _ = build_group(tiny_model_dir, algo="grpo", kl_coef=0.0)
-    packed = ray.get(group.export_weights())
+def test_weights_leave_in_buckets(local: Learners, remote: Learners) -> None:
+    for learners in (local, remote):
+        learners.group.load_full_state(learners.start)
+    assert peak(remote.group, exporting) <= BUCKET + 2 * LARGEST < WHOLE / 2
+    packed = ray.get(remote.group.export_weights())
     assert len(packed) >= WHOLE / BUCKET and max(bucket.buffer.nbytes for bucket in packed) <= BUCKET
-    expected, found = unpack(local.export_weights()), unpack(packed)
+    expected, found = unpack(local.group.export_weights()), unpack(packed)
     assert set(found) == set(expected) and all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_the_norm_of_gradients_takes_no_vector_of_all(group: AgentLearnerGroup) -> None:
-    assert peak(group, stepping) <= LARGEST
+def test_the_norm_of_gradients_takes_no_vector_of_all(remote: Learners) -> None:
+    assert peak(remote.group, stepping) <= LARGEST
 
 
 @pytest.mark.parametrize(("sharding", "learners"), [("fsdp", 2), ("none", 0)])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_learner_group import build_group, random_rows
+from learner.learners import build_group, random_rows
 from torch import distributed as dist
 from transformers import AutoModelForCausalLM
 

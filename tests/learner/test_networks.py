@@ -1,47 +1,20 @@
 """The networks as they are built from a model's folder: precision, what trains, dropout, adapters, export."""
 
 import asyncio
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from learner.networks import OUTPUT, build, needs_peft, policy, specs, with_adapters
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
 
-from rl_agents.algorithms import Settings
-from rl_agents.envs.gymnasium_adapter import TEXT_SPACE
 from rl_agents.inference.torch_engine import TorchEngine
-from rl_agents.learner.rl_modules import CausalLMModule, Network, ValueModule, module_specs
+from rl_agents.learner.rl_modules import CausalLMModule, Network, ValueModule
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10]])
 MASK = torch.tensor([[0.0, 0.0, 1.0, 1.0, 0.0, 0.0]])
 BATCH = {"input_ids": IDS, "mask": MASK, "temperature": 1.0}
-OUTPUT = {CausalLMModule: "logprobs", ValueModule: "values"}
-needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed")
-
-
-def specs(model_dir: Path | str, **keys: Any) -> dict[str, dict[str, Any]]:
-    """What each network is built from."""
-    settings = Settings.from_dict({"algo": "grpo", "kl_coef": 0.0, **keys})
-    return {n: dict(s.model_config) for n, s in module_specs(settings, str(model_dir)).rl_module_specs.items()}
-
-
-def build(kind: type[Network], **config: Any) -> Any:
-    return kind(observation_space=TEXT_SPACE, action_space=TEXT_SPACE, model_config={"dtype": "float32", **config})
-
-
-def policy(model_dir: Path | str, **keys: Any) -> Any:
-    return build(CausalLMModule, **specs(model_dir, **keys)["default_policy"])
-
-
-def with_adapters(model_dir: Path, **keys: Any) -> Any:
-    """A policy whose adapters are not at zero."""
-    module, generator = policy(model_dir, lora_rank=2, lora_alpha=6, **keys), torch.Generator().manual_seed(0)
-    for name, parameter in module.lm.named_parameters():
-        if "lora_" in name:
-            parameter.data.normal_(0, 0.2, generator=generator)
-    return module
 
 
 def dtypes(module: torch.nn.Module) -> set[torch.dtype]:

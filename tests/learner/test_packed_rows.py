@@ -5,14 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from test_learner_group import random_rows
-from test_networks import build, needs_peft, policy, with_adapters
-from test_prefix_attention import check_equal, outcome, plain_dir, trie_batch
+from learner.learners import random_rows
+from learner.networks import build, check_equal, needs_peft, outcome, policy, trie_batch, with_adapters
 
 from rl_agents.learner.batching import packed_batches
 from rl_agents.learner.rl_modules import CausalLMModule, ValueModule
 
-__all__ = ["plain_dir"]
 EXACT = [(torch.float64, 1e-10), (torch.float32, 2e-6)]
 
 

@@ -1,20 +1,17 @@
 """Forwarding shared tokens once is exact: scores and gradients of every loss, and which models it is refused for."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from test_learner_group import VARIANTS, Learners, build_group, family_rows, largest_difference
-from test_networks import build, policy
+from learner.learners import VARIANTS, Learners, build_group, family_rows, largest_difference
+from learner.networks import build, check_equal, outcome, policy, saved, trie_batch
 from transformers import (
     BloomConfig,
     BloomForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
-    GPTNeoXConfig,
-    GPTNeoXForCausalLM,
     MambaConfig,
     MambaForCausalLM,
     MistralConfig,
@@ -31,70 +28,6 @@ from rl_agents.learner.training_data import AgentTrainingData
 SMALL = {"vocab_size": 200, "hidden_size": 32, "intermediate_size": 64}
 SMALL |= {"num_attention_heads": 4, "num_hidden_layers": 2}
 GPT2 = {"vocab_size": 200, "n_embd": 32, "n_layer": 2, "n_head": 2, "bos_token_id": 1, "eos_token_id": 1}
-Batch = tuple[torch.Tensor, torch.Tensor]
-
-
-def saved(folder: Path, model: Any) -> Path:
-    torch.manual_seed(0)
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=0.2)
-    model.save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def plain_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that calculates in float64 throughout when it is asked to: Qwen's norms are in float32 always."""
-    return saved(tmp_path_factory.mktemp("neox"), GPTNeoXForCausalLM(GPTNeoXConfig(**SMALL)))
-
-
-def trie_batch(seed: int = 0) -> Batch:
-    """Rows of two tries with up to four levels, equal rows, rows within others, and a row that scores nothing."""
-    rng, rows = np.random.default_rng(seed), list[list[int]]()
-
-    def grow(path: list[int], left: int) -> None:
-        if not left:
-            rows.append(path)
-        for _ in range(left and int(rng.integers(1, 4))):
-            grow(path + rng.integers(0, 60, int(rng.integers(3, 12))).tolist(), left - 1)
-
-    for _ in range(2):
-        grow(rng.integers(0, 60, 20).tolist(), 3)
-    rows += [rows[0], rows[1][:14], rows[2][:25], [7, 8, 9]]
-    order = rng.permutation(len(rows))
-    ids, mask = (torch.zeros(len(rows), max(map(len, rows)), dtype=kind) for kind in (torch.long, torch.float32))
-    for line, number in enumerate(order):
-        row = rows[number]
-        ids[line, : len(row)] = torch.tensor(row)
-        mask[line, 1 : len(row)] = torch.from_numpy(rng.random(len(row) - 1) < 0.4).float()
-    mask[2] = 0
-    return ids, mask
-
-
-def outcome(
-    module: Any, batch: Batch, packed: bool, share: bool = True
-) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """Scores, and the gradient of a nonlinear function of all of them."""
-    ids, mask = batch
-    inputs: dict[str, Any] = {"input_ids": ids, "mask": mask, "temperature": 0.7, "entropy_gradient": True}
-    if packed:
-        inputs["packed"] = pack_rows(ids, mask, WIDE, share=share)
-    module.train()
-    module.zero_grad()
-    scores = module.forward_train(inputs)
-    weights = torch.linspace(-1, 1, ids.numel(), dtype=torch.float64).view(ids.shape)
-    sum(((0.5 * score).exp() * weights * mask).sum() for score in scores.values()).backward()  # type: ignore[union-attr]
-    gradients = [p.grad.flatten().double() for p in module.parameters() if p.grad is not None]
-    return scores, torch.cat(gradients)
-
-
-def check_equal(module: Any, batch: Batch, tolerance: float, share: bool = True) -> None:
-    expected, found = outcome(module, batch, packed=False), outcome(module, batch, packed=True, share=share)
-    assert (expected[1] - found[1]).norm() < tolerance * expected[1].norm()
-    for name, score in expected[0].items():
-        assert found[0][name].dtype == score.dtype and score.abs().sum() > 0
-        assert (found[0][name] - score).abs().max() <= tolerance * score.abs().max(), name
 
 
 @pytest.mark.parametrize("kind", [CausalLMModule, ValueModule])

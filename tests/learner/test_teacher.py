@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 from judge_server import vllm_judge
+from learner.learners import build_group, family_rows, largest_difference, random_rows
+from learner.networks import needs_peft
 from loopback import Reply, Request, loopback
-from test_learner_group import build_group, family_rows, largest_difference, random_rows
-from test_networks import needs_peft
 from test_whole_step import clipped_gradients, differences, distributions
-from trained import train
+from trained import running, train
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from rl_agents.config import Settings
@@ -22,7 +22,7 @@ from rl_agents.errors import InputError
 from rl_agents.learner.teacher import TeacherServer
 from rl_agents.learner.training_data import AgentTrainingData
 from rl_agents.losses import full_kl
-from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
+from rl_agents.trainer.algorithm import AgentConfig
 
 KEYS: dict[str, Any] = {"algo": "distill", "kl_coef": 0.0, "minibatches": 1, "grad_clip": 0.5, "temperature": 0.7}
 FULL: dict[str, Any] = {**KEYS, "teacher_kl": "full", "ref_kl_coef": 0.5}
@@ -146,11 +146,6 @@ def student_dir(beginner_model_dir: Path, tmp_path_factory: pytest.TempPathFacto
     return with_noise(beginner_model_dir, 0.02, 0, tmp_path_factory.mktemp("made") / "student")
 
 
-def build(student: Path, **keys: Any) -> AgentAlgorithm:
-    given = {"model": str(student), "tasks_per_iteration": 48, "lr": 6e-4, "iterations": 5, **keys}
-    return AgentConfig().environment("guess_numbers").training(**given).local().build_algo()
-
-
 @pytest.mark.parametrize(
     ("keys", "tag"),
     [
@@ -163,14 +158,13 @@ def build(student: Path, **keys: Any) -> AgentAlgorithm:
 def test_the_student_approaches_the_teacher(
     beginner_model_dir: Path, student_dir: Path, keys: dict[str, Any], tag: str
 ) -> None:
-    algo = build(student_dir, **keys, teacher=str(beginner_model_dir))
-    found = [metrics[tag] for metrics in train(algo, 5)]
-    algo.stop()
+    sizes = {"tasks_per_iteration": 48, "lr": 6e-4, "iterations": 5}
+    with running(student_dir, **sizes, **keys, teacher=str(beginner_model_dir)) as algo:
+        found = [metrics[tag] for metrics in train(algo, 5)]
     assert found[0] > 0.15 and min(found[2:]) < 0.8 * found[0], found
 
 
 def test_a_policy_cannot_teach_itself_without_hints(beginner_model_dir: Path) -> None:
-    algo = build(beginner_model_dir, algo="distill", teacher="policy")
-    with pytest.raises(InputError, match=r"teacher=policy: no episode of env=guess_numbers has info\['hint'\]"):
+    said = r"teacher=policy: no episode of env=guess_numbers has info\['hint'\]"
+    with running(beginner_model_dir, algo="distill", teacher="policy") as algo, pytest.raises(InputError, match=said):
         algo.train()
-    algo.stop()

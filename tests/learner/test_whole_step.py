@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_learner_group import build_group, numbered_runs
+from learner.learners import build_group, numbered_runs
 from transformers import AutoModel, AutoModelForCausalLM
 
 from rl_agents.data.samples import Row

@@ -60,26 +60,6 @@ def test_reference_example_with_and_without_empty_rows(mode, options, expected, 
     assert total(losses, weights) == pytest.approx(expected, abs=1e-12)
 
 
-def test_a_trajectory_weighs_the_same_into_however_many_rows_it_is_split():
-    masks, owners = [[1, 1], [1, 0], [1, 1], [1, 0], [0, 1, 1, 1]], [3, 3, 3, 3, 5]
-    by_mode = {
-        mode: [w.sum() for w in aggregation_weights(masks, mode, trajectories=owners)]
-        for mode in ("traj-mean-token-mean", "seq-mean-token-mean")
-    }
-    whole = by_mode["traj-mean-token-mean"]
-    assert whole == pytest.approx([1 / 6, 1 / 12, 1 / 6, 1 / 12, 1 / 2])  # six tokens share one half
-    assert by_mode["seq-mean-token-mean"] == pytest.approx([0.2] * 5)  # 0.8 and 0.2
-    joined = aggregation_weights([[1, 1, 1, 0, 1, 1, 1], masks[4]], "traj-mean-token-mean", trajectories=[3, 5])
-    assert [w.sum() for w in joined] == pytest.approx([sum(whole[:4]), whole[4]])
-
-
-def test_row_weights_of_steppo():
-    masks = [[1], [1], [1], [1], [1]]
-    in_trajectory = aggregation_weights(masks, "step-mean-in-traj", trajectories=[1, 1, 1, 2, 2])
-    assert [w.item() for w in in_trajectory] == pytest.approx([1 / 6, 1 / 6, 1 / 6, 1 / 4, 1 / 4])
-    assert [w.item() for w in aggregation_weights(masks, "step-mean")] == pytest.approx([1 / 5] * 5)
-
-
 def literal(mode, losses, masks, trajectories):
     """Section 1.3 written down as it stands."""
     sums = [float(np.dot(loss, mask)) for loss, mask in zip(losses, masks, strict=True)]
@@ -125,12 +105,6 @@ def test_weighted_sum_drops_garbage_and_keeps_the_dtype():
     value = weighted_sum(loss, torch.tensor([[0.5, 0.0]], dtype=torch.float64))
     assert value.item() == 0.5
     assert value.dtype == torch.float32
-
-
-@pytest.mark.parametrize("mode", [*MODES, "step-mean-in-traj"])
-def test_batch_without_a_sampled_token_has_zero_weights(mode):
-    weights = aggregation_weights([[0, 0], [0]], mode)
-    assert np.concatenate(weights).tolist() == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("mode", [*MODES, "step-mean-in-traj"])

@@ -169,12 +169,6 @@ def test_a_step_has_the_product_of_its_tokens_cut_at_the_cap():
     assert found == pytest.approx([3.320117, 3.320117, 0.0, 0.733447, 0.733447, 0.733447], abs=1e-6)
 
 
-def test_steps_of_two_rows_with_one_number_are_two_steps():
-    old, mask = tensor([[0.1, 0.2], [0.3, -0.4]]), torch.ones(2, 2)
-    weights = rc.step_tis(old, torch.zeros_like(old), mask, torch.zeros(2, 2, dtype=torch.long)).weights
-    assert weights[:, 0].tolist() == pytest.approx([math.exp(0.3), math.exp(-0.1)])
-
-
 def test_a_step_that_returns_where_others_lie_between_is_one_step():
     found = steps_of(rc.step_tis, [0.1, 0.2, 0.3], [0, 1, 0])
     assert found == pytest.approx([math.exp(0.4), math.exp(0.2), math.exp(0.4)])
