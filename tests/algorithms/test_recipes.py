@@ -77,15 +77,6 @@ def test_a_chosen_kl_replaces_the_recipes_default_of_the_other_kind() -> None:
     assert (in_reward.kl_coef, in_reward.kl_in_reward_coef) == (0.0, 0.01)
 
 
-def test_the_reference_is_built_only_for_a_kl() -> None:
-    from rl_agents.trainer.algorithm import AgentConfig
-
-    for keys, wanted in (({}, False), ({"kl_coef": 0.1}, True), ({"kl_in_reward_coef": 0.1}, True)):
-        config = AgentConfig()
-        config.agent = Settings.from_dict({"algo": "grpo", **keys})
-        assert ("reference" in config.get_multi_rl_module_spec().rl_module_specs) == wanted
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_algorithm_has_a_page_that_names_its_keys(name: str) -> None:
     page = (ROOT / "docs" / "algorithms" / f"{PAGES.get(name, name)}.md").read_text(encoding="utf-8")

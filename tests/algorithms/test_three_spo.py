@@ -55,12 +55,6 @@ def test_gate_closes_only_with_many_failures_and_a_low_rate(total, wins, is_open
     assert bool(gate(total, wins)) is is_open
 
 
-def test_at_the_first_depth_the_score_is_one_where_the_gate_is_open():
-    found, _ = scored([0, 10, 10, 12], [0, 10, 0, 2], 1)
-    assert found.tolist() == [1.0, 1.0, 0.0, 1.0]
-    assert float(state_score(1.0, math.e, alpha=3.0)) == pytest.approx(math.exp(-3.0))
-
-
 def test_mastered_state_walks_through_where_float32_would_truncate():
     found, opened = scored(1000, 1000, 9)
     assert 0 < float(found) < 1e-45  # below the smallest float32

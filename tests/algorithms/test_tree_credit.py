@@ -152,14 +152,6 @@ def test_returns_over_random_trees(layout: str, trajectory: Trajectory) -> None:
         assert found == pytest.approx(expected, abs=1e-3)
 
 
-def test_a_cut_session_goes_on_from_every_end() -> None:
-    tree = session(call([1], [2], -1), call([3], [4], None), terminated=False, truncated=True)
-    keys = {"gamma": 0.5, "whiten": False}
-    cut = per_step(learned("steppo", [tree], "merged", [[[0.5], [2.0]]], bootstrap_on_truncation=True, **keys))
-    assert cut == pytest.approx([0.5 * 0.125 - 0.5, 0.5 * 0.25 - 2.0])
-    assert per_step(learned("steppo", [tree], "merged", [[[0.5], [2.0]]], **keys)) == pytest.approx([-0.5, -2.0])
-
-
 @LAYOUTS
 def test_hgpo_reads_the_history_of_the_conversation(layout: str) -> None:
     """Two sessions with the same states; in one a subagent's step stands in the list between the agent's two."""

@@ -6,35 +6,14 @@ from algorithms.handmade import per_step, settings_of
 
 from benchmarks.exact_worlds.__main__ import ARMS, step_cosine
 from benchmarks.exact_worlds.learn import budget_of
-from benchmarks.exact_worlds.methods import ChainCritic, chain_of
-from benchmarks.exact_worlds.walks import Budget, Sampler, Steps, episodes
+from benchmarks.exact_worlds.methods import chain_of
+from benchmarks.exact_worlds.walks import Budget, Sampler, Steps
 from benchmarks.exact_worlds.world import World, policy
 from benchmarks.exact_worlds.worlds import WORLDS
 from benchmarks.report import load
 from rl_agents.algorithms.chain_gae import ChainCritic as Memory
 from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.rollout.tree_search.states import Outcomes, StateChain
-
-
-def test_the_critic_is_the_products_chain() -> None:
-    world = WORLDS["slippery"]()
-    chosen = policy(world, world.weights[None])
-    budget = Budget(500, np.full(1, 500.0))
-    steps = episodes(Sampler(world, chosen, np.random.default_rng(2)), budget, 4)
-    critic, chain = ChainCritic(world, 1, gamma=0.95, keep=1.0), StateChain(0.95)
-    critic.count(steps)
-    _observe(chain, world, steps)
-    met = np.unique(steps.state)
-    found = critic.values(np.zeros(met.size, dtype=np.int64), met)
-    assert found == pytest.approx(chain.values([str(state) for state in met]), abs=1e-4)
-    assert found.max() > found.min() + 0.01
-
-
-def _observe(chain: StateChain, world: World, steps: Steps) -> None:
-    for i in range(len(steps)):
-        outcome = Outcomes((str(steps.after[i]),), (bool(steps.ended[i]),), (bool(steps.solved(world)[i]),))
-        chain.observe(str(steps.state[i]), outcome)
 
 
 def played(world: World, steps: Steps) -> list[Trajectory]:

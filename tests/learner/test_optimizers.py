@@ -33,12 +33,14 @@ def build(kind: str, **keys: object) -> tuple[OptimizerSet, nn.Module]:
     return OptimizerSet({"default_policy": module}, Settings.from_dict({"optimizer": kind, "lr": 0.1, **keys})), module
 
 
-@pytest.mark.parametrize("kind", ["adamw", "muon"])
-def test_state_restores_the_next_step_exactly(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "steps"), [("adamw", 1), ("muon", 1), ("adamw", 0)])
+def test_state_restores_the_next_step_exactly(kind: str, steps: int) -> None:
+    """Through a checkpoint's form, which keeps no empty dictionaries: before the first step there are no moments."""
     optimizers, module = build(kind)
-    step(optimizers, module)
+    for _ in range(steps):
+        step(optimizers, module)
     weights = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    state = copy.deepcopy(optimizers.state())
+    state = unflatten(copy.deepcopy(flatten(optimizers.state())))
     step(optimizers, module)
     expected = [parameter.clone() for parameter in module.parameters()]
     fresh, other = build(kind)
@@ -46,16 +48,6 @@ def test_state_restores_the_next_step_exactly(kind: str) -> None:
     fresh.load(state)
     step(fresh, other)
     assert all(torch.equal(a, b) for a, b in zip(expected, other.parameters(), strict=True))
-
-
-def test_a_state_before_the_first_step_comes_back_through_a_checkpoint() -> None:
-    """Files keep no empty dictionaries: a run that was interrupted before it learned anything has no moments."""
-    optimizers, module = build("adamw")
-    fresh, other = build("adamw")
-    fresh.load(unflatten(flatten(optimizers.state())))
-    step(optimizers, module)
-    step(fresh, other)
-    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
 
 
 def test_a_policy_warms_up_after_its_critic_also_in_a_resumed_run() -> None:

@@ -119,10 +119,16 @@ def test_returns_that_count_as_equal_are_told_from_equal_ones(returns: list[list
     assert advice in line
 
 
-@pytest.mark.parametrize("other", ["search/sampled_steps", "actor/ref_kl"])
-def test_groups_are_no_advice_where_paths_or_a_teacher_give_gradients(other: str) -> None:
-    record = {"rollout/zero_advantage_share": 0.9, other: 160.0}
-    assert EpisodeWatch(Settings()).after_training([episode()], record) == []
+@pytest.mark.parametrize(
+    ("episodes", "record"),
+    [
+        ([episode()], {"rollout/zero_advantage_share": 0.9, "search/sampled_steps": 160.0}),  # paths give gradients
+        ([episode()], {"rollout/zero_advantage_share": 0.9, "actor/ref_kl": 160.0}),  # so does a teacher
+        ([episode("context_length"), episode()], {}),  # a half is not most
+    ],
+)
+def test_nothing_is_advised(episodes: list[Trajectory], record: dict[str, float]) -> None:
+    assert EpisodeWatch(Settings()).after_training(episodes, record) == []
 
 
 def test_a_policy_that_is_only_evaluated_is_told_of_as_well() -> None:
@@ -131,10 +137,6 @@ def test_a_policy_that_is_only_evaluated_is_told_of_as_well() -> None:
     assert failed == "1 of 4 evaluation episodes failed; most often (1): env_error: boom"
     assert [line.split()[4:6] for line in rest] == [["are", "cut"], ["have", "a"], ["never", "contain"]]
     assert "max_model_len=64" in rest[0] and told(EpisodeWatch(Settings()), [episode()] * 4) == []
-
-
-def test_half_of_the_episodes_is_not_most() -> None:
-    assert EpisodeWatch(Settings()).after_training([episode("context_length"), episode()], {}) == []
 
 
 def test_a_policy_far_from_the_one_that_sampled_is_named_whenever_it_gets_there() -> None:

@@ -16,15 +16,9 @@ from rl_agents.reporting.statistics import (
     pass_intervals,
     rose,
     student_interval,
-    student_quantile,
     success_interval,
     wilson_interval,
 )
-
-
-@pytest.mark.parametrize(("probability", "degrees", "expected"), [(0.975, 1, 12.7062), (0.975, 120, 1.97993)])
-def test_student_quantile_is_the_table(probability: float, degrees: int, expected: float) -> None:
-    assert student_quantile(probability, degrees) == pytest.approx(expected, abs=1e-4)
 
 
 def test_student_interval_by_hand() -> None:

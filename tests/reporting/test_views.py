@@ -37,6 +37,8 @@ def test_plain_line() -> None:
     assert "logprob diff 4e-3  4.1 s" in plain_line(different, 50, "bfloat16")
     assert "failed 2" in plain_line({**RECORD, "rollout/failed_episodes": 2.0}, 50)
     assert plain_line({"iteration": 3, "rollout/success_rate": None}, 5) == "iter 3/5"
+    small = {"iteration": 1, "actor/pg_loss": -1e-9, "search/score_mean": -0.001}
+    assert plain_line(small, 1) == "iter 1/1  score 0.00  loss 0.0000", "a zero has no sign"
 
 
 def test_a_search_shows_the_success_of_the_policy_before_its_own() -> None:
@@ -118,11 +120,6 @@ def test_evaluation_counts_broken_episodes_as_not_solved() -> None:
     assert metrics["eval/failed_episodes"] == 1
     assert metrics["eval/success_low"] < 0.5 < metrics["eval/success_high"]
     assert metrics["eval/turns_mean"] == 1
-
-
-def test_a_zero_has_no_sign() -> None:
-    line = plain_line({"iteration": 1, "actor/pg_loss": -1e-9, "search/score_mean": -0.001}, 1)
-    assert "loss 0.0000" in line and "score 0.00" in line
 
 
 def test_iterations_are_whole_numbers_on_the_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
