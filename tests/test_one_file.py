@@ -10,12 +10,12 @@ from types import ModuleType
 import pytest
 import torch
 from safetensors.torch import load_file
+from test_doc_blocks import blocks_in
 
 from rl_agents.config import Settings
 from rl_agents.envs.base import make_env, task_ids
 from rl_agents.rollout.turns import Limits
 from rl_agents.trainer.algorithm import AgentAlgorithm
-from tests.test_doc_blocks import blocks_in
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs" / "examples" / "grpo_in_one_file.py"
