@@ -56,7 +56,7 @@ def storage_of(tensor: Any) -> Any:
 
 
 def own(learner: Any) -> list[torch.Tensor]:
-    parameters = list(learner.policy.parameters())
+    parameters = [*learner.policy.parameters(), *learner.optimizers.parameters()]
     return parameters + [p.grad for p in parameters if p.grad is not None]
 
 
@@ -70,19 +70,20 @@ def exporting(learner: Any) -> int:
 
 def stepping(learner: Any) -> int:
     """Two optimizer steps, of which the first one makes the moments."""
+    networks = list(learner.optimizers.optimizers)
     for _ in range(2):
         learner.optimizers.zero_grad()
-        learner._dummy_pass(["default_policy"])
+        learner._dummy_pass(networks)
         with Alive([*own(learner), *moments(learner)]) as alive:
             if not learner.sharded:
                 learner_module._sum_gradients(learner.optimizers.parameters())
-            learner.optimizers.step(["default_policy"])
+            learner.optimizers.step(networks)
     return alive.peak
 
 
 def moments(learner: Any) -> list[torch.Tensor]:
-    states = learner.optimizers.optimizers["default_policy"][0].state.values()
-    return [tensor for state in states for tensor in state.values()]
+    optimizers = [optimizer for own in learner.optimizers.optimizers.values() for optimizer in own]
+    return [tensor for optimizer in optimizers for state in optimizer.state.values() for tensor in state.values()]
 
 
 def peak(group: AgentLearnerGroup, what: Any) -> int:
