@@ -33,7 +33,8 @@ def test_a_recipe_file_builds_its_settings(file: Path) -> None:
     recipe = ALGORITHMS[settings.algo]
     apply_defaults(settings, recipe)
     assert not idle_keys(settings), "keys without effect"
-    assert settings.env in ENVIRONMENTS or settings.env.startswith("gymnasium:benchmarks.")
+    known = [name in ENVIRONMENTS or name.startswith("gymnasium:benchmarks.") for name in settings.env.split(",")]
+    assert all(known), settings.env
     if settings.env in ENVIRONMENTS and settings.env != "blackbox":  # which has no starter
         # Only the model is not at hand; the starter stands in for it.
         resolved = resolve(Settings.from_dict({**keys, "model": "starter", "dtype": "float32"}))
