@@ -14,6 +14,7 @@ from benchmarks import doc_tables, referee
 from benchmarks import several_starts as starts
 from benchmarks.claims.registry import Measure, at_steps
 from benchmarks.equal_steps import ABLATIONS, WORLDS, curve, mean_of_curve, plot
+from benchmarks.grid import COLUMNS as COLUMNS_OF_GRIDS
 from benchmarks.grid import Run
 from benchmarks.report import RESULTS, markdown, mean_text, part_of, shown
 
@@ -207,10 +208,8 @@ def verdict(name: str, ours: str, arms: Mapping[str, Runs], others: Sequence[str
         (arm for arm, seeds in shared.items() if len(seeds) == most),
         key=lambda arm: fmean(measure.of(arms[arm][seed]) for seed in shared[arm]),
     )
-    start, end = [run["success"]["0"] for run in own.values()], [measure.of(run) for run in own.values()]
     return (
-        f"[{name}](#{name})", str(most), f"{fmean(start):.2f}", mean_text(end),
-        difference([after - before for before, after in zip(start, end, strict=True)]),
+        f"[{name}](#{name})", str(most), *outcome(own, measure),
         f"{best} {fmean(measure.of(arms[best][seed]) for seed in shared[best]):.2f}",
         *(difference(leads(own, arms.get(arm, {}), measure)) for arm in (best, BASELINE, *others)),
     )  # fmt: skip
@@ -265,14 +264,18 @@ def repetition() -> str:
 
 def row(arm: str, runs: Runs, baseline: Runs, measure: Measure) -> Row:
     """A method's line."""
-    own, start = [measure.of(run) for run in runs.values()], [run["success"]["0"] for run in runs.values()]
     return (
-        arm, str(len(runs)), f"{fmean(start):.2f}", mean_text(own),
-        difference([after - before for after, before in zip(own, start, strict=True)]),
+        arm, str(len(runs)), *outcome(runs, measure),
         difference(leads(runs, baseline, measure)) if arm != BASELINE else "",
-        f"{fmean(run['sampled_tokens'] for run in runs.values()) / 1000:.0f} k",
-        f"{fmean(run['cpu_seconds'] for run in runs.values()):.0f}",
+        *(COLUMNS_OF_GRIDS[name](list(runs.values())) for name in COLUMNS[-2:]),
     )  # fmt: skip
+
+
+def outcome(runs: Runs, measure: Measure) -> Row:
+    """Success at the start, at the end, and what was gained."""
+    starts, ends = [run["success"]["0"] for run in runs.values()], list(map(measure.of, runs.values()))
+    gains = [end - start for start, end in zip(starts, ends, strict=True)]
+    return f"{fmean(starts):.2f}", mean_text(ends), difference(gains)
 
 
 def difference(values: Sequence[float]) -> str:

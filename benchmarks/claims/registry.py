@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-import numpy as np
-
+from benchmarks.equal_steps import curve
 from benchmarks.grid import Run
 from benchmarks.referee import read_at
 
@@ -39,28 +38,16 @@ class Measure:
         return first / second - 1 if self.relative else first - second
 
 
-def last(series: dict[str, float]) -> float:
-    return series[max(series, key=int)]
-
-
 def at_steps(steps: int) -> Measure:
     """Success after ``steps`` environment steps, interpolated between evaluations; raises as `read_at`."""
-
-    def read(run: Run) -> float:
-        until = np.concatenate([[0], np.cumsum(run["steps"])])
-        iterations = sorted(map(int, run["success"]))
-        return read_at(steps, until[iterations], [run["success"][str(i)] for i in iterations])
-
-    return Measure(f"success after {steps // 1000} k environment steps", read)
+    return Measure(f"success after {steps // 1000} k environment steps", lambda run: read_at(steps, *curve(run)))
 
 
 def at_tokens(tokens: int) -> Measure:
     """Success after ``tokens`` sampled tokens, interpolated between evaluations; raises as `read_at`."""
 
     def read(run: Run) -> float:
-        iterations = sorted(map(int, run["success"]))
-        sampled, success = ([run[key][str(i)] for i in iterations] for key in ("tokens", "success"))
-        return read_at(tokens, sampled, success)
+        return read_at(tokens, *(list(run[key].values()) for key in ("tokens", "success")))
 
     return Measure(f"success after {tokens // 1000} k sampled tokens", read)
 
@@ -83,14 +70,14 @@ def until_target(run: Run, cost: Sequence[float]) -> float:
     return math.nan
 
 
-SUCCESS = Measure("success on the test tasks", lambda run: last(run["success"]))
+SUCCESS = Measure("success on the test tasks", lambda run: list(run["success"].values())[-1])
 ON_THE_WAY = Measure("mean success of all evaluations", lambda run: fmean(run["success"].values()))
 TOKENS = Measure("sampled tokens, relative", lambda run: float(run["sampled_tokens"]), relative=True)
 SILENT = Measure("share of tasks without an advantage", lambda run: fmean(run["zero_advantage"]))
 CPU_PER_TOKEN = Measure(
     "CPU-seconds per sampled token, relative", lambda run: run["cpu_seconds"] / run["sampled_tokens"], relative=True
 )
-KEPT_FOUR = Measure("mean success on four other domains", lambda run: last(run["retained"]))
+KEPT_FOUR = Measure("mean success on four other domains", lambda run: list(run["retained"].values())[-1])
 TURNS = Measure(f"turns until success {TARGET}, relative", turns_to_target, relative=True)
 UPDATES = Measure(f"updates until success {TARGET}, relative", updates_to_target, relative=True)
 
