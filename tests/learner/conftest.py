@@ -1,4 +1,4 @@
-"""Learners and a model that several files share; remote groups take half a minute to start."""
+"""Learners and a model for several files; remote groups end with a file, since later tests need Ray's CPUs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,12 +9,12 @@ from learner.networks import saved
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def local(tiny_model_dir: str) -> Learners:
     return Learners(tiny_model_dir, 0, prefixes=False)
 
 
-@pytest.fixture(scope="session", params=[(2, "none"), (2, "fsdp")], ids=["two", "sharded"])
+@pytest.fixture(scope="module", params=[(2, "none"), (2, "fsdp")], ids=["two", "sharded"])
 def remote(ray_session: None, tiny_model_dir: str, request: pytest.FixtureRequest) -> Iterator[Learners]:
     learners = Learners(tiny_model_dir, *request.param)
     yield learners
