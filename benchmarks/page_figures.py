@@ -37,11 +37,13 @@ class Call:
         page: path from the repository's root.
         words: what only this command's line contains.
         before: the words of a line that makes its model; it runs once.
+        server: the words of a line that runs until the call has ended.
     """
 
     page: str
     words: str
     before: str = ""
+    server: str = ""
 
 
 TOUR, OWN = "docs/tutorials/first-run.md", "docs/tutorials/your-own-environment.md"
@@ -52,6 +54,9 @@ CALLS = {
     "shop": Call(OWN, "--algo chain-gae", "run.py sft"),
     "shop steppo": Call(OWN, "--algo steppo", "run.py sft"),
     "brief": Call("docs/how-to/write-a-reward.md", "--import brief_reward"),
+    "sums": Call("docs/environments/verifiers.md", "docs/examples/verifiers/sums.py"),
+    "boxes": Call("docs/environments/harbor.md", "--algo grpo --env harbor --local", "run.py sft"),
+    "openenv": Call("docs/environments/openenv.md", "--env openenv --local", server="openenv/server.py 8000"),
 }
 
 
@@ -76,7 +81,7 @@ def on_file() -> dict[str, Any]:
 
 def checkout(folder: Path) -> None:
     """Make a folder that has what the commands name, so that they write nothing into the repository."""
-    for name in ("docs", "tune_configs", "benchmarks", "run.py", ".venv-clients"):
+    for name in ("docs", "tune_configs", "benchmarks", "run.py", ".venv-clients", ".venv-verifiers", ".venv-openenv"):
         (folder / name).symlink_to(ROOT / name)
     for path in (ROOT / "docs" / "examples").glob("*/*.py"):
         if path.parent.name in ("plugins", "tutorial"):
@@ -98,10 +103,17 @@ def printed(call: Call, words: str = "") -> str:
 def measured(name: str, seed: int, folder: Path) -> dict[str, float]:
     """Run the command with a seed; return what its summary says."""
     call, output = CALLS[name], folder / f"out-{seed}"
-    if call.before and not (folder / "models").is_dir():
+    made = folder / f"made for {Path(call.page).name}"
+    if call.before and not made.exists():
         shell(printed(call, call.before), folder)
-    line = re.sub(r" --output \S+", "", printed(call))
-    shell(f"{line} --seed {seed} --output {output}", folder)
+        made.touch()
+    line = re.sub(r" --output \S+", "", printed(call)) + f" --seed {seed} --output {output}"
+    if call.server:
+        server = printed(call, call.server)
+        address = f"/dev/tcp/127.0.0.1/{server.rpartition(' ')[2]}"
+        started = f"until (exec 3<>{address}) 2>/dev/null; do kill -0 $!; sleep 0.2; done"
+        line = f"{server} & trap 'kill $!' EXIT\n{started}\n{line}"
+    shell(line, folder)
     kept = ("success_start", "success_end", "iterations", "seconds", "cpu_seconds")
     summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
     return {key: summary[key] for key in kept}

@@ -40,8 +40,8 @@ from rl_agents.config.options import key
 from rl_agents.envs.coroutines import then
 from rl_agents.envs.options import GameKeys, shared_game
 from rl_agents.envs.spec import EnvFamily, EnvSpec, StarterSpec, TextEnv
-from rl_agents.errors import InputError, NoPlayer, named, only_item, report_once, similar
-from rl_agents.plugins import own_module
+from rl_agents.errors import InputError, NoPlayer, defined_at, named, only_item, report_once, similar
+from rl_agents.plugins import member, own_module
 
 
 def registered(gym_id: str) -> registration.EnvSpec:
@@ -70,17 +70,12 @@ def _unknown(gym_id: str, module: str, home: Any) -> InputError:
     if home is None:
         hint = similar(plain_id, gymnasium.registry, "gymnasium registers none of that name.")
         return InputError(f"unknown gymnasium environment '{plain_id}': {hint} Your own is gymnasium:<module>:<id>")
-    classes = [
-        name
-        for name, value in vars(home).items()
-        if inspect.isclass(value) and issubclass(value, gymnasium.Env) and value.__module__ == home.__name__
-    ]
-    ids = [name for name, entry in gymnasium.registry.items() if str(entry.entry_point).startswith(f"{module}:")]
-    known = ", ".join([*ids, *classes])
-    return InputError(
-        f"module {module} ({home.__file__}) registers no environment '{plain_id}' and has no class of that name; "
-        + (f"it has: {known}" if known else "it has no gymnasium.Env")
-    )
+    known = [name for name, entry in gymnasium.registry.items() if str(entry.entry_point).startswith(f"{module}:")]
+    own = {name: made for name, made in vars(home).items() if getattr(made, "__module__", "") == home.__name__}
+    known += [name for name, made in own.items() if inspect.isclass(made) and issubclass(made, gymnasium.Env)]
+    problem = f"registers no environment '{plain_id}' and has no class of that name"
+    has = ", ".join(known) or "no gymnasium.Env"
+    return InputError(f"module {module} ({home.__file__}) {problem}; it has: {has}")
 
 
 PREFIX = "gymnasium:"
@@ -308,11 +303,8 @@ class TextAdapter(gymnasium.Env[str, str]):
         """Return the error of a method of the user's class that returned ``answer``, with its file and line."""
         made_by = type(self.unwrapped)
         found = tuple(type(part).__name__ for part in answer) if isinstance(answer, tuple) else type(answer).__name__
-        code = inspect.unwrap(getattr(made_by, method)).__code__
-        return InputError(
-            f"gymnasium environment {self.options.id}: {made_by.__name__}.{method} "
-            f"({code.co_filename}:{code.co_firstlineno}) returned {found}, not {wanted}"
-        )
+        place = f"{made_by.__name__}.{method}{defined_at(getattr(made_by, method))}"
+        return InputError(f"gymnasium environment {self.options.id}: {place} returned {found}, not {wanted}")
 
     def player(self, method: str) -> Any:
         """Return a scripted player of the user's class."""
@@ -366,8 +358,7 @@ class TextAdapter(gymnasium.Env[str, str]):
     def _succeeded(self) -> Any:
         if self._shown.success is not None:
             return self._shown.success
-        bound = self.options.success_return
-        return self._shown.earned > 0 if bound is None else self._shown.earned >= bound
+        return reached(self._shown.earned, self.options.success_return)
 
     def _action_help(self) -> str:
         if self._numbers is None:
@@ -445,7 +436,7 @@ TEMPLATE_TOKENS = 3
 
 @dataclass
 class MethodPlayer:
-    """Runs tasks with a method of the environment; called as `StarterSpec.demonstrate` is."""
+    """Runs tasks with a method of the environment, or a function ``<module>:<name>``; see `StarterSpec.demonstrate`."""
 
     spec: EnvSpec
     method: str
@@ -464,7 +455,7 @@ class MethodPlayer:
         env = self._made[2]
         dialogue: Dialogue = []
         with named(f"environment {self.spec.name}: {self.method}() failed"):
-            act = env.player(self.method)
+            act = member(self.method, "env.player") if ":" in self.method else env.player(self.method)
             observation, info = settled(env.reset(seed=rng.getrandbits(32), options={"task_id": task_id}))
             messages = info.get("messages", ())
             self._chat = chat_text(messages, info.get("tools") or ()) if messages else ""
@@ -489,6 +480,24 @@ class MethodPlayer:
         return self._chat
 
 
+class LibraryEnv(gymnasium.Env[str, str]):
+    """The base of environments of libraries and servers: its task is named, or drawn from the training tasks."""
+
+    observation_space = action_space = TEXT_SPACE
+    awaited = True
+    options: Any
+
+    def draw(self, seed: int | None, options: dict[str, Any] | None, tasks: Callable[[], Sequence[str]]) -> str:
+        """Return ``options["task_id"]``, or one of ``tasks()`` drawn with ``seed``."""
+        super().reset(seed=seed)
+        return str((options or {}).get("task_id") or self.np_random.choice(tasks()))
+
+
+def reached(earned: float, least: float | None) -> bool:
+    """Return whether a reward is a success: at least ``least``, or above 0 without such a bound."""
+    return earned > 0 if least is None else earned >= least
+
+
 def players_starter(name: str, options: Any) -> StarterSpec:
     """Return the warm-start model of ``gymnasium:<id>`` with the constructor arguments ``options.kwargs``.
 
@@ -501,6 +510,13 @@ def players_starter(name: str, options: Any) -> StarterSpec:
     if not callable(own(entry, "demonstrate")):
         raise NoPlayer(name, ", or give its class a method demonstrate (docs/environments/gymnasium.md)")
     return words_starter(spec, entry.entry_point, spec.options(kwargs=options.kwargs), "demonstrate", "expert")
+
+
+def named_player(spec: EnvSpec, options: Any) -> StarterSpec:
+    """Return the warm-start model that imitates the function ``env.player``; raises `NoPlayer`: there is none."""
+    if not options.player:
+        raise NoPlayer(spec.name, f", or env.player=<module>:<function> (docs/environments/{spec.name}.md)")
+    return words_starter(spec, member(options.player, "env.player"), options, options.player, "")
 
 
 def words_starter(spec: EnvSpec, made_by: Any, options: Any, method: str, expert: str) -> StarterSpec:

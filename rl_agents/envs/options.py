@@ -13,6 +13,13 @@ from rl_agents.retrieval.passages import PassageStore, Retriever
 
 
 @dataclass(frozen=True)
+class PlayerKey:
+    """The player of environments whose code is elsewhere (`rl_agents.envs.gymnasium_adapter.named_player`)."""
+
+    player: str = key("", "player that the warm-start model imitates: <module>:<function>(observation, random)")
+
+
+@dataclass(frozen=True)
 class OlderOpponentKey:
     """Key of games against older weights of the run."""
 

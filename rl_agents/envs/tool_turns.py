@@ -35,6 +35,12 @@ def tool_help(definitions: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
+def opening(messages: list[dict[str, Any]], definitions: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
+    """Return the first observation, for agents that receive no chat, and the chat for ``info``."""
+    text = "\n\n".join(message["content"] for message in messages)
+    return f"{tool_help(definitions)}\n\n{text}", {"messages": messages, "tools": definitions}
+
+
 def read_answer(response: Response) -> tuple[str, str]:
     """Return the answer of a response and its problem for the agent, which is bounded (`feedback`).
 

@@ -37,7 +37,7 @@ def page(connection, request):
 
 
 def observed(text, reward=None, done=False):
-    observation = {"text": text, "secret": "7", "metadata": {"process": os.getpid()}}
+    observation = {"text": text, "secret": "7"}
     return {"type": "observation", "data": {"observation": observation, "reward": reward, "done": done}}
 
 
@@ -62,8 +62,8 @@ async def session(socket):
             continue
         said += 1
         size = len(asked["data"]["said"])
-        told = f"{size} characters" + (f" to {os.getpid()}" if trick == "change" else "")
-        await socket.send(json.dumps(TRICKS.get(trick) or observed(told, min(size, 10) / 10, said == 3)))
+        reply = observed(f"{size} characters", min(size, 10) / 10, said == 3)
+        await socket.send(json.dumps(TRICKS.get(trick) or reply))
 
 
 async def main():

@@ -261,26 +261,23 @@ def test_observations_become_text(observation: dict[str, Any], text: str) -> Non
     assert found == text
 
 
-@pytest.mark.parametrize("trick", ["", "change"])
-def test_after_a_kill_an_episode_is_repeated_and_goes_on(
-    trick: str, start: Start, opened: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+def test_after_a_kill_the_episode_fails_and_the_next_one_waits_for_the_server(
+    start: Start, opened: Callable[..., Any]
 ) -> None:
     url, server = start(sys.executable, HERE / "openenv_stub.py")
-    env = opened(url, trick)
+    env = opened(url)
     env.reset(options={"task_id": "seed-1"})
     assert env.step("hello")[1] == 0.5
     server.kill()
     server.wait()
+    with pytest.raises(ConnectionError, match=r"step: the connection is lost"):
+        env.step("hi")
     port = int(url.rpartition(":")[2])
     timer = threading.Thread(target=lambda: start(sys.executable, HERE / "openenv_stub.py", port=port))
     timer.start()
-    if trick:
-        with pytest.raises(RuntimeError, match=r"the connection is lost.*; the episode cannot be repeated"):
-            env.step("hello")
-    else:
-        assert env.step("hi")[1:4] == (0.2, False, False) and env.step("hi")[2]
-    timer.join()
     env.reset(options={"task_id": "seed-2"})
+    timer.join()
+    assert env.step("hello")[1] == 0.5
 
 
 def test_a_run_goes_on_when_its_server_is_killed_and_started_again(

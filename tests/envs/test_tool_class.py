@@ -146,13 +146,6 @@ def test_an_episode_by_hand(tasks: str) -> None:
     )
 
 
-def test_types_of_arguments_are_checked_if_asked(tasks: str) -> None:
-    env = make_env(f"{HERE}:Counter", {"tasks": tasks, "check_arguments": True})
-    env.reset(seed=0)
-    observation, *_, info = env.step(text([call("add", amount="3")]))
-    assert "do not fit its schema at 'amount'" in observation and not info["valid"]
-
-
 class NoReset:
     pass
 

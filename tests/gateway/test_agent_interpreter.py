@@ -236,6 +236,7 @@ def test_keys_that_name_nothing_are_bad_input(tmp_path):
         (f"{__file__}:", sys.executable, "write FILE.py:function"),
         (f"{tmp_path}/none.py:agent", sys.executable, "there is no file"),
         (f"{__file__}:agent", f"{tmp_path}/python", "there is no such program"),
+        (f"{__file__}:agent", "/bin/ls", "^env.agent_python=/bin/ls: it is no Python interpreter$"),
     ):
         with pytest.raises(InputError, match=problem):
             load_agent(BlackboxOptions(agent=agent, agent_python=python))

@@ -16,8 +16,10 @@ from rollout.scripted import Countdown, ScriptedEngine
 
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec
+from rl_agents.data.tree import followers
 from rl_agents.envs.base import named_env, task_ids
 from rl_agents.envs.blackbox import BlackboxOptions
+from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.gateway.process_supervisor import CommandAgent
 from rl_agents.inference.base import EngineError, RequestRefused
 from rl_agents.inference.torch_engine import TorchEngine
@@ -357,3 +359,25 @@ def test_the_example_with_openais_client_plays_like_the_built_in_loop():
         assert [s.response_ids for s in mine.steps] == [s.response_ids for s in theirs.steps]
         assert (mine.end_cause, mine.metrics) == (theirs.end_cause, theirs.metrics)
         assert json.dumps(mine.facts) == "{}"
+
+
+@pytest.mark.servers
+def test_the_example_with_a_subagent_joins_its_answer_to_the_turn_that_quotes_it():
+    pytest.importorskip("openai")
+    said = iter(["north", "south", "the red door", "east", "west"])
+    engine = ScriptedEngine(CONTEXT.template.tokenizer, lambda prompt: next(said))
+    keys = {"agent": "docs/examples/agents/subagent.py:agent", "tasks": "guess_numbers"}
+    options = BlackboxOptions(**keys, task_options={"prompt": "compact"})
+    asked = [EpisodeSpec(task_ids("guess_numbers", "train", {})[0], 0, 0, 70)]
+    limits = Limits(max_turns=6, max_response_tokens=30, max_model_len=800)
+    rollouts = asyncio.run(
+        collect_blackbox(asked, BlackBox(load_agent(options), options, 3), engine, CONTEXT.template, limits)
+    )
+    (trajectory,) = rollouts.trajectories
+    assert trajectory.end_cause == "env_truncated" and not trajectory.success
+    calls = {step.action: number for number, step in enumerate(trajectory.steps)}
+    following = followers(trajectory)
+    order = {said: trajectory.steps[following[n]].action if following[n] >= 0 else "" for said, n in calls.items()}
+    assert order == {"north": "east", "south": "the red door", "the red door": "east", "east": "west", "west": ""}
+    assert trajectory.steps[calls["north"]].prompt_ids == trajectory.steps[calls["south"]].prompt_ids
+    assert "the red door" in CONTEXT.template.tokenizer.decode(trajectory.steps[calls["east"]].prompt_ids)

@@ -13,5 +13,10 @@ def short(completion):
 
 
 def load_environment(digits=5):
-    rows = [{"question": f"{a} + {b} =", "answer": str(a + b)} for a in range(digits) for b in range(digits)]
-    return vf.SingleTurnEnv(dataset=Dataset.from_list(rows), rubric=vf.Rubric(funcs=[right, short], weights=[1.0, 0.2]))
+    train, test = [], []
+    for a in range(digits):
+        for b in range(digits):
+            part = test if (a + 2 * b) % 5 == 1 else train
+            part.append({"question": f"{a} + {b} =", "answer": str(a + b)})
+    data = {"dataset": Dataset.from_list(train), "eval_dataset": Dataset.from_list(test)}
+    return vf.SingleTurnEnv(**data, rubric=vf.Rubric(funcs=[right, short], weights=[1.0, 0.2]))

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import inspect
 import shutil
+import subprocess
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +18,14 @@ from rl_agents.envs.base import make_env, synchronous
 from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.tasks import NEEDED
 from rl_agents.envs.spec import TextEnv
-from rl_agents.errors import InputError, nearest, unknown
+from rl_agents.errors import InputError, nearest
 from rl_agents.gateway.agent_interpreter import HostedAgent
 from rl_agents.gateway.process_supervisor import Agent, AgentClient, CommandAgent, FunctionAgent
 from rl_agents.gateway.results import AgentResult, read_result
-from rl_agents.plugins import Entry, own_module, register
+from rl_agents.plugins import Entry, member, register
 
+#: Seconds in which a Python must start.
+PROBE_S = 60.0
 #: Entries of an environment's ``info`` that an agent's result has, too.
 PASSED_ON = ("success", "metrics", "references", "points", "evidence")
 
@@ -108,19 +113,13 @@ def load_agent(options: BlackboxOptions) -> Agent:
     if options.agent in AGENTS:
         registered: Agent = AGENTS[options.agent].build(options)
         return registered
-    module, colon, name = options.agent.partition(":")
-    if not (module and colon and name):
+    if ":" not in options.agent:
         hint = f"; {nearest(options.agent, AGENTS)}" if AGENTS else ""
         raise InputError(f"env.agent={options.agent}: write module:function, or the name of a plugin's agent{hint}")
-    home = own_module(module, f"env.agent={options.agent}")
-    function = getattr(home, name, None)
-    if function is None:
-        functions = [n for n, value in vars(home).items() if inspect.iscoroutinefunction(value)]
-        raise unknown(f"function of {module} in env.agent", name, functions or ["async def agent(task, client)"])
+    function = member(options.agent, f"env.agent={options.agent}")
     if not inspect.iscoroutinefunction(function):
-        raise InputError(
-            f"env.agent={options.agent}: it is not a coroutine function; write async def {name}(task, client)"
-        )
+        name = options.agent.rpartition(":")[2]
+        raise InputError(f"env.agent={options.agent}: not a coroutine function; write async def {name}(task, client)")
     return FunctionAgent(function)
 
 
@@ -136,7 +135,17 @@ def hosted_agent(agent: str, python: str) -> HostedAgent:
         raise InputError(f"env.agent={agent}: with env.agent_python, write FILE.py:function")
     if not path.is_file():
         raise InputError(f"env.agent={agent}: there is no file {file}")
+    return HostedAgent(interpreter(python), str(path), name, TaskWorld)
+
+
+@cache
+def interpreter(python: str) -> str:
+    """Return the path of ``env.agent_python``; raises `InputError`: there is no such program, or it is no Python."""
     program = shutil.which(Path(python).expanduser())
     if program is None:
         raise InputError(f"env.agent_python={python}: there is no such program")
-    return HostedAgent(str(Path(program).absolute()), str(path), name, TaskWorld)
+    with suppress(OSError, subprocess.SubprocessError):
+        words, nothing = [program, "-c", "print(6 * 7)"], subprocess.DEVNULL
+        if subprocess.check_output(words, timeout=PROBE_S, stdin=nothing, stderr=nothing).strip() == b"42":
+            return str(Path(program).absolute())
+    raise InputError(f"env.agent_python={python}: it is no Python interpreter")

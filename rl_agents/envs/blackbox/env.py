@@ -9,19 +9,16 @@ giving the recorded answers to a new agent, the measurement of lengths. Plain ro
 from __future__ import annotations
 
 import queue
-import string
 from dataclasses import replace
 from typing import Any
-
-import gymnasium
-from gymnasium.spaces import Text
 
 from rl_agents.envs.base import part
 from rl_agents.envs.blackbox import SPEC
 from rl_agents.envs.blackbox.agent_server import AgentRequest, Run, agent_server
 from rl_agents.envs.blackbox.histories import History
+from rl_agents.envs.gymnasium_adapter import LibraryEnv
 from rl_agents.envs.options import AgentKeys
-from rl_agents.envs.stateful import StepResult, observations
+from rl_agents.envs.stateful import StepResult
 from rl_agents.errors import AgentFailed, InputError
 from rl_agents.gateway.process_supervisor import AgentEnd
 from rl_agents.gateway.results import NO_REWARD, AgentResult
@@ -31,7 +28,7 @@ from rl_agents.web.errors import ApiError
 PATIENCE_S = 30.0
 
 
-class BlackboxEnv(gymnasium.Env[str, str]):
+class BlackboxEnv(LibraryEnv):
     """One agent's run per episode.
 
     ``info`` has ``anchor`` (equal for equal histories), the parts of the request (`histories.Turn`) and, at the end,
@@ -41,10 +38,6 @@ class BlackboxEnv(gymnasium.Env[str, str]):
     Raises:
         AgentFailed, InputError: from `reset` and `step`.
     """
-
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
-    observation_space = observations(1 << 20)
-    action_space = Text(max_length=1 << 18, min_length=0, charset=string.printable)
 
     entry = SPEC
 
@@ -59,12 +52,8 @@ class BlackboxEnv(gymnasium.Env[str, str]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start the agent on ``options["task_id"]``, or on a training task drawn with ``seed``."""
-        super().reset(seed=seed)
         self.close()
-        task_id = (options or {}).get("task_id")
-        if task_id is None:
-            ids = part(self.entry, "tasks", "task_ids")("train", self.options)
-            task_id = ids[int(self.np_random.integers(len(ids)))]
+        task_id = self.draw(seed, options, lambda: part(self.entry, "tasks", "task_ids")("train", self.options))
         task = part(self.entry, "tasks", "task_payload")(task_id, self.options, self.max_turns)
         self._history, self._rewarded = History(self.options.reasoning == "as_sent"), False
         self._run = agent_server().start(self.agent, task, seed or 0, self.options.agent_timeout_s)

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rl_agents.config.options import key
+from rl_agents.envs.options import PlayerKey
 from rl_agents.envs.spec import EnvSpec
 
 PAGE = "docs/environments/harbor.md"
 
 
 @dataclass(frozen=True)
-class HarborOptions:
+class HarborOptions(PlayerKey):
     """Keys of harbor; see docs/environments/harbor.md."""
 
     path: str = key("", "folder of Harbor tasks, or one task")
-    test_path: str = key("", "folder of test tasks; empty for a tenth of the tasks", needs="path")
     sandbox: Literal["auto", "podman", "docker", "bubblewrap", "none"] = key(
         "auto",
         "isolation of commands; auto: the first of podman, docker, bubblewrap that works; none: trusted tasks only",
@@ -31,8 +31,6 @@ class HarborOptions:
         60.0, "time limit of a command, in seconds; a task limits all of them together", gt=0
     )
     memory_mb: int = key(2048, "memory in MiB for tasks that name none", ge=16)
-    max_output: int = key(8000, "characters of a command's output; longer ones lose their middle", ge=100)
-    player: str = key("", "player that the warm-start model imitates: <module>:<function>(observation, random)")
 
 
 SPEC = EnvSpec(

@@ -9,24 +9,24 @@ import asyncio
 import math
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-import gymnasium
-
-from rl_agents.envs.gymnasium_adapter import TEXT_SPACE, words_starter
+from rl_agents.envs.gymnasium_adapter import LibraryEnv, named_player
 from rl_agents.envs.harbor import PAGE, SPEC, HarborOptions
 from rl_agents.envs.harbor.sandbox import Sandbox, sandbox_kind
 from rl_agents.envs.harbor.tasks import Task, load_tasks
 from rl_agents.envs.panels import unknown_task
-from rl_agents.envs.spec import StarterSpec, cut_text
+from rl_agents.envs.spec import cut_text
 from rl_agents.envs.stateful import StepResult
-from rl_agents.envs.tool_turns import text_tool, tool_help
-from rl_agents.errors import InputError, NoPlayer, unknown
-from rl_agents.plugins import member
+from rl_agents.envs.tool_turns import opening, text_tool
+from rl_agents.errors import InputError, unknown
 from rl_agents.tools.calls import read_response
 from rl_agents.tools.strict_json import strict_json
 from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolError, render_results
 
+#: Characters of a command's output; longer ones lose their middle.
+MAX_OUTPUT = 8000
 BASH = text_tool("bash", "Run a command in a new bash shell. Files are kept.", "command", "the command")
 
 
@@ -42,11 +42,7 @@ def task_ids(split: str, options: HarborOptions) -> list[str]:
     return list(tasks_of(options)[split])
 
 
-def starter_of(options: HarborOptions) -> StarterSpec:
-    """Return the warm-start model that imitates the function ``env.player``."""
-    if not options.player:
-        raise NoPlayer(SPEC.name, f", or env.player=<module>:<function> ({PAGE})")
-    return words_starter(SPEC, member(options.player, "env.player"), options, options.player, "")
+starter_of = partial(named_player, SPEC)
 
 
 def read_rewards(said: str) -> dict[str, float]:
@@ -64,16 +60,13 @@ def read_rewards(said: str) -> dict[str, float]:
     raise ValueError(f"{name} of tests/test.sh is {ascii(text)[:80]}: no finite number, or object of such")
 
 
-class HarborEnv(gymnasium.Env[str, str]):
+class HarborEnv(LibraryEnv):
     """See the module. ``metrics``: ``turns``, ``invalid_actions``, ``timeouts``, and at the end the rewards by name.
 
     Raises:
         InputError: see `tasks_of`; or no reward has the name ``env.reward``.
         RuntimeError: the tests wrote no reward, or not in time.
     """
-
-    observation_space = action_space = TEXT_SPACE
-    awaited = True
 
     def __init__(self, options: HarborOptions, max_turns: int) -> None:
         self.options, self.max_turns, self._tasks = options, max_turns or SPEC.max_turns, tasks_of(options)
@@ -82,17 +75,16 @@ class HarborEnv(gymnasium.Env[str, str]):
 
     async def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:  # type: ignore[override]
         """Start ``options["task_id"]``, or a train task drawn with ``seed``, in a new sandbox."""
-        super().reset(seed=seed)
+        name = self.draw(seed, options, lambda: [*self._tasks["train"]])
         await asyncio.to_thread(self.close)
-        name = str((options or {}).get("task_id") or self.np_random.choice([*self._tasks["train"]]))
         if (task := {**self._tasks["train"], **self._tasks["test"]}.get(name)) is None:
             raise unknown_task("harbor", name[:80], [*self._tasks["train"], *self._tasks["test"]], "a folder's name")
         self._task, self._left_s = task, task.agent_s
         self._metrics = {"turns": 0.0, "invalid_actions": 0.0, "timeouts": 0.0}
         self._sandbox = Sandbox(task, sandbox_kind(self.options.sandbox), self.options)
         await self._sandbox.open()
-        tools, messages = self._toolbox.definitions, [{"role": "user", "content": task.instruction}]
-        return f"{tool_help(tools)}\n\n{task.instruction}", {**self._info(True), "messages": messages, "tools": tools}
+        text, chat = opening([{"role": "user", "content": task.instruction}], self._toolbox.definitions)
+        return text, {**self._info(True), **chat}
 
     async def step(self, action: str) -> StepResult:  # type: ignore[override]
         """Run the commands of a response; without one, or after the last turn, run the tests."""
@@ -110,9 +102,6 @@ class HarborEnv(gymnasium.Env[str, str]):
         if sandbox is not None:
             sandbox.close()
 
-    def player(self, method: str) -> Any:
-        return member(self.options.player, "env.player")
-
     def _info(self, valid: bool, reward: float = -math.inf) -> dict[str, Any]:
         success = reward >= self.options.success_reward
         return {"task_id": self._task.folder.name, "success": success, "valid": valid, "metrics": dict(self._metrics)}
@@ -125,7 +114,7 @@ class HarborEnv(gymnasium.Env[str, str]):
         code, said = await self._sandbox.run(str(arguments["command"]), limit_s)
         self._left_s -= min(time.monotonic() - since, limit_s)  # without the work of a container engine
         self._metrics["timeouts"] += code is None
-        shown, note = cut_text(said.strip(), self.options.max_output), f"exit code {code}"
+        shown, note = cut_text(said.strip(), MAX_OUTPUT), f"exit code {code}"
         if code is None:
             note = f"killed: more than {limit_s:g} s, or too much output"
         return shown if code == 0 else f"{shown}\n[{note}]".lstrip("\n")

@@ -16,7 +16,7 @@ from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, Field,
 
 from rl_agents.envs.harbor import HarborOptions
 from rl_agents.envs.panels import held_out
-from rl_agents.errors import InputError, named, report_once, similar_file
+from rl_agents.errors import InputError, report_once, similar_file
 
 CONTAINERS = ("podman", "docker")
 #: Instructions of a Dockerfile that install nothing.
@@ -94,33 +94,60 @@ class Task(BaseModel):
 def load_tasks(options: HarborOptions, kind: str) -> Mapping[str, Mapping[str, Task]]:
     """Return the tasks of ``train`` and ``test`` by name, for a kind of sandbox; they are read once per process.
 
+    They are in two folders of these names; otherwise, a tenth of all tasks is for tests.
+
     Raises:
         InputError: there are none, one cannot be read or run here, or one is in both folders.
     """
-    train = _read(options.path, "env.path", kind, options.build)
-    if not options.test_path:
-        return {part: {name: train[name] for name in ids} for part, ids in held_out([*train], "harbor-2026").items()}
-    test = _read(options.test_path, "env.test_path", kind, options.build)
-    if both := sorted({*train} & {*test}):
-        raise InputError(f"env.test_path={options.test_path}: the task {both[0]} is in env.path, too")
-    return {"train": train, "test": test}
+    home = Path(options.path).expanduser().resolve()
+    folders = {part: _folders(home / part) for part in ("train", "test")}
+    split = all(folders.values())
+    both = {path.name for path in folders["train"]} & {path.name for path in folders["test"]}
+    if split and both:
+        raise InputError(f"env.path={options.path}: the task {min(both)} is in train and in test")
+    chosen = (
+        [*folders["train"], *folders["test"]] if split else [home] if (home / "task.toml").is_file() else _folders(home)
+    )
+    if not chosen:
+        needed = "there is no NAME/task.toml in it, nor train/NAME/task.toml and test/NAME/task.toml"
+        raise InputError(f"env.path={options.path}: {needed}; {similar_file(home)}".rstrip("; "))
+    tasks = {folder.name: read_task(folder, kind, options.build) for folder in chosen}
+    ids = held_out([*tasks], "harbor-2026")
+    if split:
+        ids = {part: tuple(path.name for path in own) for part, own in folders.items()}
+    return {part: {name: tasks[name] for name in own} for part, own in ids.items()}
 
 
-def _read(name: str, key: str, kind: str, build: str) -> dict[str, Task]:
-    home = Path(name).expanduser().resolve()
-    folders = [home] if (home / "task.toml").is_file() else sorted(path.parent for path in home.glob("*/task.toml"))
-    if not folders:
-        raise InputError(f"{key}={name}: there is no folder with a task.toml; {similar_file(home)}".rstrip("; "))
-    return {folder.name: read_task(folder, kind, build) for folder in folders}
+def _folders(home: Path) -> list[Path]:
+    return sorted(path.parent for path in home.glob("*/task.toml"))
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: not UTF-8 (byte 0x{error.object[error.start]:02x})") from None
+    except OSError as error:
+        problem = f"{file}: {(error.strerror or str(error)).lower()}; {similar_file(file)}"
+        raise InputError(problem.rstrip("; ")) from None
+
+
+def _toml(file: Path) -> dict[str, Any]:
+    text = _text(file)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        problem, _, place = str(error).partition(" (at ")
+        line = re.match(r"line (\d+)", place)
+        raise InputError(f"{file}:{line[1] if line else len(text.splitlines())}: not TOML: {problem}") from None
 
 
 def read_task(folder: Path, kind: str, build: str) -> Task:
     """Read a task folder; raises `InputError`: it is incomplete, or cannot run in this kind of sandbox."""
     where, home = f"harbor task {folder}", folder / "environment"
-    with named(where):
-        config = tomllib.loads((folder / "task.toml").read_text("utf-8"))
-        text = CANARY.sub("", (folder / "instruction.md").read_text("utf-8")).strip()
-        file = (home / "Dockerfile").read_text("utf-8") if (home / "Dockerfile").is_file() else ""
+    config = _toml(folder / "task.toml")
+    text = CANARY.sub("", _text(folder / "instruction.md")).strip()
+    file = _text(home / "Dockerfile") if (home / "Dockerfile").is_file() else ""
     lines = [line.strip().partition(" ") for line in re.sub(r"(?m)^\s*#.*\n|\\\s*\n", " ", file).splitlines()]
     steps = [(word.upper(), rest.strip()) for word, _, rest in lines if word]
     try:
@@ -128,7 +155,7 @@ def read_task(folder: Path, kind: str, build: str) -> Task:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         place = f"{'.'.join(map(str, problem['loc']))}={problem['input']!a:.60}"
-        raise InputError(f"{where}: task.toml: {place} is not supported: {problem['msg']}") from None
+        raise InputError(f"{folder / 'task.toml'}: {place} is not supported: {problem['msg']}") from None
     if (
         (home / "docker-compose.yaml").exists()
         or not (steps or task.image)

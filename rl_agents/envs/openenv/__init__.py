@@ -7,13 +7,14 @@ from typing import Any
 
 from rl_agents.config.options import key
 from rl_agents.envs.gymnasium_adapter import DEFAULT_MAX_TURNS, SeedOptions
+from rl_agents.envs.options import PlayerKey
 from rl_agents.envs.spec import EnvSpec
 
 PAGE = "docs/environments/openenv.md"
 
 
 @dataclass(frozen=True)
-class OpenEnvOptions(SeedOptions):
+class OpenEnvOptions(PlayerKey, SeedOptions):
     """Keys of openenv; see docs/environments/openenv.md."""
 
     kwargs: dict[str, Any] = key({}, "further arguments of the server's reset, such as {level: 2}")
@@ -24,7 +25,6 @@ class OpenEnvOptions(SeedOptions):
     shown: list[str] = key([], "fields of the observation that the agent reads; empty for all but metadata")
     timeout_s: float = key(30.0, "time limit of one answer of the server, in seconds", gt=0)
     wait_s: float = key(60.0, "time for a server that died to be there again, in seconds; then its episodes fail", ge=0)
-    player: str = key("", "player that the warm-start model imitates: <module>:<function>(observation, random)")
 
 
 SPEC = EnvSpec(

@@ -17,19 +17,16 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
 
-import gymnasium
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from rl_agents.background import begin, elsewhere
-from rl_agents.envs.gymnasium_adapter import TEXT_SPACE, seeded_tasks, task_seed, words_starter
+from rl_agents.envs.gymnasium_adapter import LibraryEnv, named_player, reached, seeded_tasks, task_seed
 from rl_agents.envs.openenv import PAGE, SPEC
-from rl_agents.envs.spec import StarterSpec
 from rl_agents.envs.stateful import StepResult
-from rl_agents.envs.tool_turns import tool_help
-from rl_agents.errors import InputError, NoPlayer, named, number_from, report_once
-from rl_agents.plugins import member
+from rl_agents.envs.tool_turns import opening
+from rl_agents.errors import InputError, named, number_from, report_once
 from rl_agents.queues import CallQueue, queued
 from rl_agents.tools.calls import Response, Tool, ToolCall, read_response, read_tool, typed
 from rl_agents.tools.thoughts import read_thoughts
@@ -53,11 +50,7 @@ def task_ids(split: str, options: Any) -> list[str]:
     return seeded_tasks(split, options)
 
 
-def starter_of(options: Any) -> StarterSpec:
-    """Return the warm-start model that imitates the function ``env.player``."""
-    if not options.player:
-        raise NoPlayer(SPEC.name, f", or env.player=<module>:<function> ({PAGE})")
-    return words_starter(SPEC, member(options.player, "env.player"), options, "", "")
+starter_of = partial(named_player, SPEC)
 
 
 def headers_of(key_env: str) -> dict[str, str]:
@@ -101,14 +94,8 @@ def text_of(observation: Mapping[str, Any], shown: list[str]) -> str:
     return "".join(values.values()) if len(values) == 1 else "\n".join(f"{k}: {v}" for k, v in values.items())
 
 
-class OpenEnv(gymnasium.Env[str, str]):
-    """See the module. ``valid``: every action fits the server's form. ``metrics``: ``turns`` and ``invalid_actions``.
-
-    After a lost connection, the same reset and actions are repeated. The episode continues if the answers are the same.
-    """
-
-    observation_space = action_space = TEXT_SPACE
-    awaited = True
+class OpenEnv(LibraryEnv):
+    """See the module. ``valid``: every action fits the server's form. ``metrics``: ``turns``, ``invalid_actions``."""
 
     def __init__(self, options: Any, max_turns: int) -> None:
         self.options, self.max_turns, self._where = options, max_turns, f"OpenEnv server {options.url}"
@@ -116,19 +103,16 @@ class OpenEnv(gymnasium.Env[str, str]):
 
     async def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:  # type: ignore[override]
         """Start ``options["task_id"]``, or a train task drawn with ``seed``; raises `InputError`, or as `_ask` does."""
-        super().reset(seed=seed)
-        self._task = str((options or {}).get("task_id") or self.np_random.choice(task_ids("train", self.options)))
+        self._task = self.draw(seed, options, lambda: task_ids("train", self.options))
         self._turns, self._invalid, self._return, self._done = 0, 0, 0.0, False
-        sent = {**self.options.kwargs, "seed": task_seed(self._task)}
-        reply = await self._began(sent)
-        self._past: list[tuple[Mapping[str, Any], Reply]] = [(sent, reply)]
-        text = "\n\n".join(filter(None, (self.options.prompt, text_of(reply[0], self.options.shown))))
+        observation, _, _ = await self._began({**self.options.kwargs, "seed": task_seed(self._task)})
+        text = "\n\n".join(filter(None, (self.options.prompt, text_of(observation, self.options.shown))))
         if not text.strip():
             raise InputError(f"{self._where}: the first observation is empty: set env.prompt, or other env.shown")
         if self._field:
             return text, self._info(True)
-        tools, messages = self._toolbox.definitions, [{"role": "user", "content": text}]
-        return f"{tool_help(tools)}\n\n{text}", {**self._info(True), "messages": messages, "tools": tools}
+        text, chat = opening([{"role": "user", "content": text}], self._toolbox.definitions)
+        return text, {**self._info(True), **chat}
 
     async def step(self, action: str) -> StepResult:  # type: ignore[override]
         """Send the actions of a response, one after the other; raises as `_ask` does."""
@@ -147,9 +131,6 @@ class OpenEnv(gymnasium.Env[str, str]):
             with suppress(Exception):
                 begin(socket.close()).result(2 * CLOSE_S)
 
-    def player(self, method: str) -> Any:
-        return member(self.options.player, "env.player")
-
     def _read(self, action: str) -> Response:
         if not self._tool or not self._field:
             response = read_response(action, self._toolbox.tools)
@@ -160,8 +141,7 @@ class OpenEnv(gymnasium.Env[str, str]):
         return Response(words, (ToolCall(self._tool.name, {self._field: value}),), "" if words else "an empty response")
 
     def _info(self, valid: bool) -> dict[str, Any]:
-        least = self.options.success_return
-        success = self._return > 0 if least is None else self._return >= least
+        success = reached(self._return, self.options.success_return)
         metrics = {"turns": float(self._turns), "invalid_actions": float(self._invalid)}
         return {"task_id": self._task, "success": success, "valid": valid, "metrics": metrics}
 
@@ -169,19 +149,9 @@ class OpenEnv(gymnasium.Env[str, str]):
         if self._done:
             raise ToolError("not run: the episode has ended")
         sent = arguments if self._tool else {"type": "call_tool", "tool_name": name, "arguments": dict(arguments)}
-        observation, reward, self._done = reply = await self._stepped(sent)
-        self._past.append((sent, reply))
+        observation, reward, self._done = await elsewhere(self._ask("step", sent))
         self._reward += reward
         return text_of(observation, self.options.shown)
-
-    async def _stepped(self, sent: Mapping[str, Any]) -> Reply:
-        try:
-            return await elsewhere(self._ask("step", sent))
-        except ConnectionError as lost:
-            for number, (past, reply) in enumerate(self._past):
-                if reply != await (elsewhere(self._ask("step", past)) if number else self._began(past)):
-                    raise RuntimeError(f"{lost}; the episode cannot be repeated: its answers differ") from lost
-            return await elsewhere(self._ask("step", sent))
 
     async def _began(self, sent: Mapping[str, Any]) -> Reply:
         """Reset the server's environment; wait for a server that is away, at most ``env.wait_s``."""

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-import gymnasium
-
 from rl_agents.config.options import key
-from rl_agents.envs.gymnasium_adapter import TEXT_SPACE, options_of, words_starter
+from rl_agents.envs.gymnasium_adapter import LibraryEnv, options_of, words_starter
 from rl_agents.envs.panels import unknown_task
 from rl_agents.envs.spec import EnvFamily, EnvSpec, StarterSpec
 from rl_agents.envs.stateful import StepResult
@@ -95,10 +93,8 @@ def dataset(name: str, seed: int, size: int, config: str) -> Any:
         return library().create_dataset(name, seed=seed, size=size, **json.loads(config))
 
 
-class ReasoningEnv(gymnasium.Env[str, str]):
+class ReasoningEnv(LibraryEnv):
     """Answer a question in one turn; a score of 1 is a success. ``metrics`` has the score under the dataset's name."""
-
-    observation_space = action_space = TEXT_SPACE
 
     def __init__(self, options: Any, max_turns: int = 1) -> None:
         self.options, self._data = options, dict[str, Any]()
@@ -110,8 +106,7 @@ class ReasoningEnv(gymnasium.Env[str, str]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``; raises `InputError`: unknown task."""
-        super().reset(seed=seed)
-        self._task = str((options or {}).get("task_id") or self.np_random.choice(task_ids("train", self.options)))
+        self._task = self.draw(seed, options, lambda: task_ids("train", self.options))
         self._name, _, item = self._task.partition("/")
         data = self._data.get(self._name, ())
         if not item.isdecimal() or int(item) >= len(data):

@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
-import gymnasium
-
 from rl_agents.config.options import key
 from rl_agents.envs.coroutines import finished
-from rl_agents.envs.gymnasium_adapter import TEXT_SPACE, SeedOptions, options_of, seeded_tasks, task_seed, words_starter
+from rl_agents.envs.gymnasium_adapter import LibraryEnv, SeedOptions, options_of, seeded_tasks, task_seed, words_starter
 from rl_agents.envs.options import OlderOpponentKey, shared_game
 from rl_agents.envs.spec import EnvFamily, EnvSpec, StarterSpec
 from rl_agents.envs.stateful import StepResult
@@ -171,11 +169,8 @@ class Match:
         return int(seat)
 
 
-class GameEnv(gymnasium.Env[str, str]):
+class GameEnv(LibraryEnv):
     """See the module. The reward is the game's at the end, for the agent's seat; a turn limit gives none."""
-
-    observation_space = action_space = TEXT_SPACE
-    awaited = True
 
     def __init__(self, options: Any, max_turns: int) -> None:
         self.options, self.max_turns, self.name = against_others(options), max_turns, f"{PREFIX}{options.id}"
@@ -194,10 +189,7 @@ class GameEnv(gymnasium.Env[str, str]):
 
     async def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:  # type: ignore[override]
         """Start ``options["task_id"]``, or a train task drawn with ``seed``; raises `InputError`: no such task."""
-        super().reset(seed=seed)
-        number = task_seed(
-            str((options or {}).get("task_id") or self.np_random.choice(task_ids("train", self.options)))
-        )
+        number = task_seed(self.draw(seed, options, lambda: task_ids("train", self.options)))
         seat = number % self._players if self.options.seat is None else self.options.seat
         self._match = match = Match(seat, random.Random(number), random.Random(number).getstate())
         match.shared = bool((options or {}).get("seats"))

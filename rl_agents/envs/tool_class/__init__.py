@@ -22,7 +22,6 @@ class ToolClassOptions(ColumnKeys):
     tasks: str = key("", "table of tasks, whose rows are the arguments of reset: a file, a folder or hub:NAME")
     kwargs: dict[str, Any] = key({}, "constructor arguments of the class")
     rewards: dict[str, Any] = key({}, "reward function in TRL's form -> its weight, such as {my_rewards:brief: 0.5}")
-    check_arguments: bool = key(False, "refuse calls that do not fit the types of their tool, instead of running them")
     success_reward: float | None = key(None, "lowest reward of a success; empty for any above 0")
 
 

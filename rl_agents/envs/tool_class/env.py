@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import gymnasium
 from transformers.utils import get_json_schema
 
 from rl_agents.background import settled
+from rl_agents.envs.gymnasium_adapter import LibraryEnv, reached
 from rl_agents.envs.panels import TableTasks, table_tasks
-from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
+from rl_agents.envs.stateful import StepResult
 from rl_agents.envs.tool_class import PREFIX
-from rl_agents.envs.tool_turns import tool_help
+from rl_agents.envs.tool_turns import opening
 from rl_agents.errors import InputError, defined_at, named, number_from
 from rl_agents.plugins import member
 from rl_agents.tools.calls import MAX_CALLS, Tool, read_response, read_tool
@@ -42,7 +42,7 @@ def tasks_of(options: Any) -> TableTasks:
     return table_tasks(f"{PREFIX}{options.id}", options.tasks, options.columns)
 
 
-class ToolClassEnv(gymnasium.Env[str, str]):
+class ToolClassEnv(LibraryEnv):
     """Call the methods of an object; see the module. One object plays all episodes, as in TRL.
 
     ``info`` has ``task_id``, ``success``, ``valid`` (every call could be read and names a tool with its arguments),
@@ -51,9 +51,6 @@ class ToolClassEnv(gymnasium.Env[str, str]):
     Raises:
         InputError: the class, a reward function or the table does not fit.
     """
-
-    observation_space = observations(1 << 21)
-    action_space = StatefulEnv.action_space
 
     def __init__(self, options: Any, max_turns: int) -> None:
         self.options, self.max_turns, self.name = options, max_turns, f"{PREFIX}{options.id}"
@@ -64,9 +61,8 @@ class ToolClassEnv(gymnasium.Env[str, str]):
         if not hasattr(self.inner, "reset"):
             raise InputError(f"environment {self.name}: {kind} has no method reset")
         names = [name for name, _ in inspect.getmembers(type(self.inner), inspect.isfunction)]
-        tools = [self._tool(name) for name in names if name not in OWN_METHODS and name[0] != "_"]
-        self._tools, self._definitions = tools, [tool.to_openai() for tool in tools]
-        self._toolbox = Toolbox([self._bound(tool) for tool in tools], MAX_CALLS)
+        self._tools = [self._tool(name) for name in names if name not in OWN_METHODS and name[0] != "_"]
+        self._toolbox = Toolbox([self._bound(tool) for tool in self._tools], MAX_CALLS)
         self._rewards = {path: member(path, "env.rewards") for path in options.rewards}
         if not self._rewards and "get_reward" not in names:
             raise InputError(f"environment {self.name}: {kind} has no method get_reward: write it, or set env.rewards")
@@ -86,7 +82,7 @@ class ToolClassEnv(gymnasium.Env[str, str]):
         # Only the names of arguments are checked.
         properties = {name: True for name in tool.parameters["properties"]}
         loose = {**tool.parameters, "properties": properties, "additionalProperties": False}
-        return BoundTool(tool if self.options.check_arguments else replace(tool, parameters=loose), run)
+        return BoundTool(replace(tool, parameters=loose), run)
 
     def player(self, method: str) -> Any:
         """Return a scripted player of the class."""
@@ -98,9 +94,7 @@ class ToolClassEnv(gymnasium.Env[str, str]):
         Raises:
             InputError: unknown task, or one whose columns ``reset`` does not take, or without a text.
         """
-        super().reset(seed=seed)
-        ids = self._tasks.ids("train")
-        self._task: str = (options or {}).get("task_id") or ids[int(self.np_random.integers(len(ids)))]
+        self._task = self.draw(seed, options, lambda: self._tasks.ids("train"))
         self._row = self._tasks.find(self._task)
         with named(f"environment {self.name}: reset{defined_at(self.inner.reset)} and a row of {self.options.tasks}"):
             inspect.signature(self.inner.reset).bind(**self._row)
@@ -110,12 +104,10 @@ class ToolClassEnv(gymnasium.Env[str, str]):
         self._prompt = [*before, {**last, "content": last["content"] + text}]
         self._said: list[dict[str, Any]] = []
         self._metrics: dict[str, float] = {"turns": 0.0, "calls": 0.0, "failed_calls": 0.0}
-        text = "\n\n".join(message["content"] for message in self._prompt)
-        if not text.strip():
+        if not any(message["content"].strip() for message in self._prompt):
             raise InputError(f"environment {self.name}, task {self._task}: no prompt, and reset returned no text")
-        # One text for agents that do not receive messages and tools as a chat.
-        info = {**self._info(True), "messages": self._prompt, "tools": self._definitions}
-        return f"{tool_help(self._definitions)}\n\n{text}", info
+        text, chat = opening(self._prompt, [tool.to_openai() for tool in self._tools])
+        return text, {**self._info(True), **chat}
 
     def step(self, action: str) -> StepResult:
         """Run the calls of a response; without one, the episode ends."""
@@ -131,8 +123,7 @@ class ToolClassEnv(gymnasium.Env[str, str]):
         self._metrics["failed_calls"] += sum(not result.ok for result in ran)
         truncated = bool(results) and self._metrics["turns"] >= self.max_turns
         reward = self._score() if truncated or not results else 0.0
-        least = self.options.success_reward
-        info = self._info(len(ran) == len(results), reward > 0 if least is None else reward >= least)
+        info = self._info(len(ran) == len(results), reached(reward, self.options.success_reward))
         info["query"] = " ; ".join(str(result.call) for result in ran)
         return render_results(results), reward, not results, truncated, info
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from rl_agents.config.options import key
 from rl_agents.envs.gymnasium_adapter import DEFAULT_MAX_TURNS
-from rl_agents.envs.options import AgentKeys
+from rl_agents.envs.options import AgentKeys, PlayerKey
 from rl_agents.envs.spec import EnvSpec
 
 PAGE = "docs/environments/verifiers.md"
 
 
 @dataclass(frozen=True)
-class VerifiersOptions(AgentKeys):
+class VerifiersOptions(AgentKeys, PlayerKey):
     """Keys of verifiers; see docs/environments/verifiers.md."""
 
     id: str = key("", "environment: the name of an installed one, such as owner/gsm8k, or a file")
@@ -23,7 +23,6 @@ class VerifiersOptions(AgentKeys):
     agent: dict[str, Any] = key({}, "v1: fields of the agent's configuration, such as {max_turns: 4}")
     limit: int = key(0, "number of tasks that are read of a v1 task set; 0 for all", ge=0)
     success_reward: float | None = key(None, "lowest reward of a success; empty for any above 0")
-    player: str = key("", "player that the warm-start model imitates: <module>:<function>(observation, random)")
 
 
 SPEC = EnvSpec(

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from rl_agents.envs.blackbox.agents import hosted_agent
 from rl_agents.envs.blackbox.env import BlackboxEnv
-from rl_agents.envs.gymnasium_adapter import words_starter
+from rl_agents.envs.gymnasium_adapter import named_player
 from rl_agents.envs.panels import held_out
-from rl_agents.envs.spec import StarterSpec
 from rl_agents.envs.verifiers import PAGE, SPEC, VerifiersOptions
-from rl_agents.errors import InputError, NoPlayer, similar_file
+from rl_agents.errors import InputError, similar_file
 from rl_agents.gateway.agent_interpreter import HostedAgent
-from rl_agents.plugins import member
 
 HELPER = Path(__file__).with_name("verifiers_child.py")
 SPLIT_SEED = "verifiers-2026"
@@ -30,11 +28,9 @@ LIST_S = 600.0
 class VerifiersEnv(BlackboxEnv):
     entry = SPEC
 
-    def player(self, method: str) -> Any:
-        return member(self.options.player, "env.player")  # type: ignore[attr-defined]
-
 
 make = VerifiersEnv
+starter_of = partial(named_player, SPEC)
 
 
 def load_agent(options: VerifiersOptions) -> HostedAgent:
@@ -87,10 +83,3 @@ def rows_of(agent: HostedAgent, name: str, environment: str) -> Mapping[str, str
     except InputError as error:
         raise InputError(f"env.id={name}: {error}") from error
     return rows
-
-
-def starter_of(options: VerifiersOptions) -> StarterSpec:
-    """Return the warm-start model that imitates the function ``env.player``."""
-    if not options.player:
-        raise NoPlayer(SPEC.name, f", or env.player=<module>:<function> ({PAGE})")
-    return words_starter(SPEC, member(options.player, "env.player"), options, "", "")
