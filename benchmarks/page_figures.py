@@ -112,7 +112,7 @@ def measured(name: str, seed: int, folder: Path) -> dict[str, float]:
         server = printed(call, call.server)
         address = f"/dev/tcp/127.0.0.1/{server.rpartition(' ')[2]}"
         started = f"until (exec 3<>{address}) 2>/dev/null; do kill -0 $!; sleep 0.2; done"
-        line = f"{server} & trap 'kill $!' EXIT\n{started}\n{line}"
+        line = f"{server} & trap 'kill $!; wait $!' EXIT\n{started}\n{line}"
     shell(line, folder)
     kept = ("success_start", "success_end", "iterations", "seconds", "cpu_seconds")
     summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))

@@ -213,10 +213,10 @@ def _resolved(settings: Settings, recipe: AlgorithmSpec, with_model: bool) -> Se
     check_rule(settings)
     if settings.reward not in REWARDS:
         raise unknown("reward", settings.reward, REWARDS)
+    _check_game(settings, recipe)
     _check_truncation(settings, recipe, base)
     check_recipe(settings, recipe)
     check_judge(settings)
-    _check_game(settings, recipe)
     _check_environment(settings)
     if with_model:
         if settings.pool:

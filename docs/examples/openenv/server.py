@@ -31,7 +31,7 @@ class GuessEnvironment(Environment):
         self.made += 1
         if action.number == self.number:
             return Answer(text="right", reward=1.0, done=True)
-        text = "too low" if action.number < self.number else "too high"
+        text = f"{action.number} is too " + ("low" if action.number < self.number else "high")
         return Answer(text=text, reward=0.0, done=self.made >= GUESSES)
 
     @property
