@@ -55,8 +55,6 @@ CALLS = {
     "shop steppo": Call(OWN, "--algo steppo", "run.py sft"),
     "brief": Call("docs/how-to/write-a-reward.md", "--import brief_reward"),
     "sums": Call("docs/environments/verifiers.md", "docs/examples/verifiers/sums.py"),
-    "boxes": Call("docs/environments/harbor.md", "--algo grpo --env harbor --local", "run.py sft"),
-    "openenv": Call("docs/environments/openenv.md", "--env openenv --local", server="openenv/server.py 8000"),
 }
 
 
