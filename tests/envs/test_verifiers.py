@@ -186,7 +186,7 @@ def test_a_group_that_does_not_fit_is_refused() -> None:
         ({}, "environment verifiers needs env.id=NAME or env.id=FILE.py"),
         ({"id": "gsm8k"}, "environment verifiers needs env.agent_python=PYTHON, one that has verifiers"),
         ({"id": "gsm8k", "agent_python": "/nowhere/python"}, "env.agent_python=/nowhere/python: there is no"),
-        ({"id": "gsm8k", "agent_python": "/bin/false"}, "in /bin/false: the agents' process ended: exit code 1"),
+        ({"id": "gsm8k", "agent_python": "/bin/false"}, "env.agent_python=/bin/false: it is no Python"),
         ({"id": str(WORLDS)[:-4] + ".py", "agent_python": "sh"}, "no such file; did you mean 'verifiers_worlds.py'?"),
         ({"id": "gsm8k", "agent_python": sys.executable}, "-m pip install verifiers"),
     ],
@@ -226,7 +226,7 @@ def test_the_warm_start_model_imitates_the_player(tmp_path: Path, monkeypatch: p
     }
     starter = starter_spec("verifiers", keys)
     ((observation, action),) = starter.demonstrate("train/7", random.Random(0), VerifiersOptions(**keys))
-    assert observation == "1 + 2 =" and action.isdecimal()
+    assert observation == "1 + 4 =" and action.isdecimal()
     assert starter.defaults["env.id"] == keys["id"] == starter_defaults("verifiers", keys)["env.id"]
 
 

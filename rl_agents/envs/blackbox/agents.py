@@ -118,8 +118,8 @@ def load_agent(options: BlackboxOptions) -> Agent:
         raise InputError(f"env.agent={options.agent}: write module:function, or the name of a plugin's agent{hint}")
     function = member(options.agent, f"env.agent={options.agent}")
     if not inspect.iscoroutinefunction(function):
-        name = options.agent.rpartition(":")[2]
-        raise InputError(f"env.agent={options.agent}: not a coroutine function; write async def {name}(task, client)")
+        wanted = f"write async def {options.agent.rpartition(':')[2]}(task, client)"
+        raise InputError(f"env.agent={options.agent}: it is not a coroutine function; {wanted}")
     return FunctionAgent(function)
 
 
