@@ -1,4 +1,4 @@
-"""The same update whatever the number of learners and the micro-batch size."""
+"""The same update whatever the number of learners and the micro-batch size, and what memory it takes."""
 
 import copy
 import sys
@@ -19,11 +19,13 @@ from learner.learners import (
     prepared_rows,
     random_rows,
 )
+from learner.memory import BUCKET, LARGEST, WHOLE, exporting, peak, stepping
 from ray import cloudpickle
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import NEXT_PROMPT
+from rl_agents.inference import weights
 from rl_agents.inference.weights import unpack
 from rl_agents.learner.training_data import AgentTrainingData
 
@@ -146,3 +148,33 @@ def test_small_steps_move_weights_that_are_used_in_bfloat16(ray_session, tiny_mo
         assert sum(moved) > 0.9 * len(moved)
     assert {tensor.dtype for tensor in unpack(exported).values()} == {torch.bfloat16}
     assert np.isfinite(metrics["actor/grad_norm"]) and np.isfinite(metrics["critic/grad_norm"])
+
+
+# --- memory
+
+
+def test_weights_leave_in_buckets(local: Learners, remote: Learners) -> None:
+    for learners in (local, remote):
+        learners.group.load_full_state(learners.start)
+    assert peak(remote.group, exporting) <= BUCKET + 2 * LARGEST < WHOLE / 2
+    packed = ray.get(remote.group.export_weights())
+    assert len(packed) >= WHOLE / BUCKET and max(bucket.buffer.nbytes for bucket in packed) <= BUCKET
+    expected, found = unpack(local.group.export_weights()), unpack(packed)
+    assert set(found) == set(expected) and all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_the_norm_of_gradients_takes_no_vector_of_all(remote: Learners) -> None:
+    assert peak(remote.group, stepping) <= LARGEST
+
+
+@pytest.mark.parametrize(("sharding", "learners"), [("fsdp", 2), ("none", 0)])
+def test_adapters_are_merged_one_by_one(
+    ray_session: None, tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch, sharding: str, learners: int
+) -> None:
+    monkeypatch.setattr(weights, "BUCKET_BYTES", BUCKET)  # in this process, where one learner is
+    keys = {"algo": "grpo", "kl_coef": 0.0, "lora_rank": 4, "num_learners": learners, "learner_sharding": sharding}
+    group, _ = build_group(tiny_model_dir, **keys)
+    try:
+        assert peak(group, exporting) <= BUCKET + 3 * LARGEST < WHOLE
+    finally:
+        group.shutdown()

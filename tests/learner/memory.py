@@ -1,23 +1,18 @@
 """Memory that a learner takes beside its own state: for the engines' weights, and for the norm of gradients.
 
-Counted are the bytes of new tensors that are alive at the same time, on the worst of two learners (gloo, real Ray) or
-on a local one.
+Counted are the bytes of new tensors that are alive at the same time, on the worst learner of a group.
 """
 
 import sys
 from typing import Any
 
-import pytest
-import ray
 import torch
-from learner.learners import Learners, build_group
 from ray import cloudpickle
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from rl_agents.inference import weights
-from rl_agents.inference.weights import unpack
 from rl_agents.learner import learner as learner_module
 from rl_agents.learner.learner_group import AgentLearnerGroup
 
@@ -90,30 +85,3 @@ def peak(group: AgentLearnerGroup, what: Any) -> int:
     found = [answer.get() for answer in group.foreach_learner(what)]
     print(what.__name__, found)
     return max(found)
-
-
-def test_weights_leave_in_buckets(local: Learners, remote: Learners) -> None:
-    for learners in (local, remote):
-        learners.group.load_full_state(learners.start)
-    assert peak(remote.group, exporting) <= BUCKET + 2 * LARGEST < WHOLE / 2
-    packed = ray.get(remote.group.export_weights())
-    assert len(packed) >= WHOLE / BUCKET and max(bucket.buffer.nbytes for bucket in packed) <= BUCKET
-    expected, found = unpack(local.group.export_weights()), unpack(packed)
-    assert set(found) == set(expected) and all(torch.equal(found[name], expected[name]) for name in expected)
-
-
-def test_the_norm_of_gradients_takes_no_vector_of_all(remote: Learners) -> None:
-    assert peak(remote.group, stepping) <= LARGEST
-
-
-@pytest.mark.parametrize(("sharding", "learners"), [("fsdp", 2), ("none", 0)])
-def test_adapters_are_merged_one_by_one(
-    ray_session: None, tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch, sharding: str, learners: int
-) -> None:
-    monkeypatch.setattr(weights, "BUCKET_BYTES", BUCKET)  # in this process, where one learner is
-    keys = {"algo": "grpo", "kl_coef": 0.0, "lora_rank": 4, "num_learners": learners, "learner_sharding": sharding}
-    group, _ = build_group(tiny_model_dir, **keys)
-    try:
-        assert peak(group, exporting) <= BUCKET + 3 * LARGEST < WHOLE
-    finally:
-        group.shutdown()
