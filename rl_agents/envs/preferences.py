@@ -152,6 +152,9 @@ class Question:
     first: int
     second: int
 
+    def reply(self, weights: Levels, movies: Sequence[Movie]) -> str:
+        return preference(weights, movies[self.first], movies[self.second])
+
 
 #: Problems of a malformed question.
 PROBLEMS = NOT_A_QUESTION, NOT_A_VECTOR, UNKNOWN_MOVIE = "not-a-question", "not-a-vector", "unknown-movie"
@@ -161,25 +164,26 @@ def read_question(
     content: str,
     compact: bool,
     estimate: Callable[[str], Vector | None],
-    position: Callable[[str], int | None],
+    names: Sequence[str],
     same: str,
 ) -> Question | TaggedAction:
     """Read the content of ``<interact>``; a malformed action if it is not an estimate and two known movies.
 
     Args:
-        estimate, position: read the text of an estimate, and the name of a movie; None if it is none.
+        estimate: reads the text of an estimate; None if it is none.
+        names: of the movies.
         same: the problem of a question about one movie.
     """
     form = _COMPACT_QUESTION if compact else _PAPER_QUESTION
     found = form.fullmatch(" ".join(content.split())) if len(content) <= MAX_QUESTION else None
     if found is None:
         return malformed(NOT_A_QUESTION)
-    vector, first, second = estimate(found[1]), position(found[2]), position(found[3])
+    vector = estimate(found[1])
     if vector is None:
         return malformed(NOT_A_VECTOR)
-    if first is None or second is None:
+    if found[2] not in names or found[3] not in names:
         return malformed(UNKNOWN_MOVIE)
-    return malformed(same) if first == second else Question(vector, first, second)
+    return malformed(same) if found[2] == found[3] else Question(vector, names.index(found[2]), names.index(found[3]))
 
 
 #: Positions i < j of two movies, and 1 (i is preferred), -1 (j is preferred) or 0 (equal).
@@ -207,13 +211,9 @@ def possible_weights(environment: str, attributes: int, levels: int, most: int) 
     return np.array([vector for vector in vectors if any(vector)], dtype=np.int64)
 
 
-def agreeing(weights: NDArray[np.int64], replies: Iterable[tuple[Movie, Movie, int]]) -> NDArray[np.int64]:
-    """Return the weight vectors that contradict the fewest replies (none, unless the vectors are a sample).
-
-    Args:
-        replies: two movies, and 1 if the first is preferred, -1 if the second is, 0 if neither is.
-    """
+def agreeing(weights: NDArray[np.int64], movies: Sequence[Movie], replies: Iterable[Comparison]) -> NDArray[np.int64]:
+    """Return the weight vectors that contradict the fewest replies (none, unless the vectors are a sample)."""
     wrong = np.zeros(len(weights), dtype=np.int64)
     for first, second, sign in replies:
-        wrong += np.sign(weights @ (np.array(first.scores) - np.array(second.scores))) != sign
+        wrong += np.sign(weights @ (np.array(movies[first].scores) - np.array(movies[second].scores))) != sign
     return np.asarray(weights[wrong == wrong.min()])

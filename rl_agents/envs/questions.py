@@ -224,7 +224,6 @@ def entry_from_record(record: Any, name: str) -> Entry | None:
 
 
 def passage_id(title: str, text: str) -> str:
-    """Return the id of a passage without one. Equal passages have equal ids."""
     digest = hashlib.sha256(f"{title}\n{text}".encode("utf-8", "replace")).hexdigest()
     return f"{title}#{digest[:12]}"
 

@@ -90,7 +90,6 @@ class ScriptedPlayer:
 
     @property
     def flawless(self) -> ScriptedPlayer:
-        """The same player without errors."""
         return replace(self, slips=dict.fromkeys(self.slips, 0.0))
 
     def __call__(self, task_id: str, rng: random.Random, options: Any, max_turns: int = 0) -> Dialogue:

@@ -84,7 +84,6 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def malformed(problem: str, detail: str = "") -> TaggedAction:
-    """Return a malformed action with a problem of the environment."""
     return TaggedAction("malformed", problem=problem, detail=detail)
 
 
@@ -107,7 +106,6 @@ Options = TypeVar("Options")
 
 
 def observations(max_length: int) -> Text:
-    """Return the space of printable texts up to a length."""
     return Text(max_length=max_length, charset=string.printable)
 
 
@@ -252,6 +250,8 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
 class TaggedEnv(StatefulEnv[State, Options]):
     """An environment of T3: an action is one ``<interact>`` or one ``<answer>`` (`read_tags`).
 
+    An answer may be any text: it is final, and right or wrong.
+
     Attributes:
         answer_now: the instruction to answer at once in the paper's style.
         your_turn: the end of the observation after a malformed response.
@@ -261,14 +261,12 @@ class TaggedEnv(StatefulEnv[State, Options]):
     your_turn = ""
 
     async def _turn(self, action: str) -> StepResult:
-        state = self.state
-        parsed = self._read(action, state)
-        if not isinstance(parsed, TaggedAction):
-            came = self._ask(state, parsed)
-        elif parsed.kind == "answer":
-            came = self._answer(state, parsed.content)
+        state, said = self.state, read_tags(action)
+        asked = self.question(said.content, state) if said.kind == "interact" else said
+        if not isinstance(asked, TaggedAction):
+            came = self._ask(state, asked)
         else:
-            came = self._reject(state, parsed) if parsed.problem else self._ask(state, parsed.content)
+            came = self._reject(state, asked) if asked.problem else self._answer(state, asked.content)
         result: StepResult = await finished(came)
         return result
 
@@ -276,6 +274,11 @@ class TaggedEnv(StatefulEnv[State, Options]):
     def answer_instruction(self) -> str:
         """The instruction that the next turn must answer; one word in the compact style."""
         return COMPACT_ANSWER_NOW if self._compact else self.answer_now
+
+    @property
+    def reasons(self) -> Mapping[str, str]:
+        """Messages about the environment's own problems of questions."""
+        return {}
 
     def _reject(self, state: State, parsed: TaggedAction) -> StepResult:
         """Return the reason why the response could not be read. The response itself is not repeated."""
@@ -285,21 +288,15 @@ class TaggedEnv(StatefulEnv[State, Options]):
         if self._compact:
             return f"invalid {parsed.problem}"
         detail = f" ({parsed.detail})" if parsed.detail else ""
-        reason = {**MALFORMED_REASONS, **self._reasons()}[parsed.problem]
+        reason = {**MALFORMED_REASONS, **self.reasons}[parsed.problem]
         return f"Your last response was not valid: {reason}{detail}.{self.your_turn}"
 
-    def _reasons(self) -> Mapping[str, str]:
-        """Return messages about the environment's own problems of responses."""
-        return {}
+    @abstractmethod
+    def question(self, content: str, state: State) -> Any:
+        """Read the content of ``<interact>``: a question in the environment's form, or `malformed`."""
 
     @abstractmethod
-    def _read(self, response: str, state: State) -> Any:
-        """Return the action: a `TaggedAction`, or a question in the environment's form."""
+    def _ask(self, state: State, asked: Any) -> Any: ...
 
     @abstractmethod
-    def _ask(self, state: State, asked: Any) -> Any:
-        """Run the content of ``<interact>``."""
-
-    @abstractmethod
-    def _answer(self, state: State, answer: str) -> StepResult:
-        """Run the content of ``<answer>``."""
+    def _answer(self, state: State, answer: str) -> StepResult: ...

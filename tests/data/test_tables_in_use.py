@@ -14,7 +14,7 @@ from chat_tokenizers import qwen
 from rl_agents.algorithms import Settings
 from rl_agents.chat.template import load_tokenizer, make_context
 from rl_agents.cli import main
-from rl_agents.data.tables import open_table
+from rl_agents.data.tables import Row, open_table
 from rl_agents.envs.base import env_spec as spec
 from rl_agents.envs.base import make_env, read_env_options, task_ids
 from rl_agents.envs.long_form_qa.tasks import read_question
@@ -106,7 +106,8 @@ def test_numeric_answers_are_texts_as_they_are_written(tmp_path: Path, end: str)
     reports: list[str] = []
     assert [entry.question.answers for entry, _ in read_questions(path, 0.2, reports.append)] == expected
     assert end == "parquet" or "answer is bool, not a text" in reports[0]
-    assert read_question({"points": [2.5], "question": 7}, 1)[0].points == ("2.5",)
+    row = Row(Path("q"), "line", 1, 1, {"points": [2.5], "question": 7}, 1.0)
+    assert read_question(row, 1)[2] == ["7", ("2.5",), ("2.5",)]
 
 
 def test_blackbox_and_mcp_take_tables(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_bad_input_is_named_in_one_line(tmp_path):
         assert "\n" not in str(error.value)
     for text, problem in (
         ('{"id": "a"}\n{"id"', "tasks.jsonl, line 2: not JSON"),
-        ('{"id": "a"}\n{"id": "a"}', "tasks.jsonl: the task id 'a' occurs twice"),
+        ('{"id": "a"}\n{"id": "a"}', "tasks.jsonl, line 2: the task id 'a' occurs twice"),
         ('{"id": "a", "split": "tset"}', "tasks.jsonl, line 1: split is 'tset': did you mean 'test'"),
         ("\n", "tasks.jsonl: no tasks in it"),
     ):

@@ -170,7 +170,7 @@ def test_files_of_ones_own(own: dict[str, str]) -> None:
         ("{", "not JSON"),
         ('{"question": "q", "points": []}', "'points' is not a list of 1 to 50 texts"),
         ('{"question": "q", "points": ["a"], "answer": "b", "answers": ["c"]}', "both 'answers' and 'answer'"),
-        ('{"question": "q", "points": ["a"], "id": "heron"}', "the id 'heron' occurs twice"),
+        ('{"question": "q", "points": ["a"], "id": "heron"}', "the question id 'heron' occurs twice"),
         ('{"question": "q", "pointz": ["a"]}', "unknown key 'pointz'"),
     ],
 )
@@ -186,7 +186,7 @@ def test_missing_and_empty_files(own: dict[str, str], tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"nowhere\.jsonl: no such file"):
             make(**{**own, name: "nowhere.jsonl"})
     (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(InputError, match="no questions in it"):
+    with pytest.raises(InputError, match=r"env.questions=.*: no questions in it"):
         make(**{**own, "questions": str(tmp_path / "empty.jsonl")})
 
 

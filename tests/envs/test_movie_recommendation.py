@@ -1,4 +1,4 @@
-"""MovieRecommendation: rules on hand-worked cases, the frozen panel, the episode, the scripted players, the starter."""
+"""MovieRecommendation: rules on hand-worked cases, the episode, and the warm-start model."""
 
 import random
 from functools import partial
@@ -9,7 +9,6 @@ from environments import starts, with_keywords
 from rl_agents.envs.base import named_env
 from rl_agents.envs.movie_recommendation import tasks
 from rl_agents.envs.movie_recommendation.demonstrations import STARTER
-from rl_agents.envs.movie_recommendation.env import parse_action, read_question
 from rl_agents.envs.preferences import Movie, best_movies, cosine, preference
 
 make = partial(named_env, "movie_recommendation")
@@ -35,24 +34,7 @@ def test_rules_by_hand() -> None:
     assert cosine((3, 4), (4, 3)) == pytest.approx(0.96)
 
 
-@pytest.mark.parametrize(
-    ("response", "problem"),
-    [(ask(), ""), ("<think>hm</think>" + ask("[0,1,0,1,.5]", "Movie_10", "Movie_3"), ""),
-     ("<interact> guess: 0,0,0,0,0 QUESTION: would you prefer Movie_1 OVER Movie_2</interact>", ""),
-     (ask("0.5,0.5"), "not-a-vector"), (ask("0.5,0.5,0.5,nan,0.5"), "not-a-vector"),
-     (ask(first="Movie_11"), "unknown-movie"), (ask(first="Movie_2"), "unknown-movie"),
-     (ask(first="movie_1"), "unknown-movie"),
-     ("<interact>Would you prefer Movie_1 over Movie_2?</interact>", "not-a-question"),
-     ("<interact>" + "Guess: " * 10_000 + "</interact>", "not-a-question")],
-)  # fmt: skip
-def test_parsing(response: str, problem: str) -> None:
-    parsed = parse_action(response, tasks.find_task(TASK), "paper", final=False)
-    assert getattr(parsed, "problem", "") == problem
-    if not problem:
-        assert parse_action(response, tasks.find_task(TASK), "paper", final=True).problem == "final-turn"  # type: ignore[union-attr]
-
-
-def test_prompts_and_compact_questions() -> None:
+def test_prompts() -> None:
     task = tasks.find_task(TASK)
     observation, info = make().reset(options={"task_id": TASK})
     assert "- You are given 10 movies with scores on 5 attributes (indexed 1...5):\nMovie_1: [" in observation
@@ -61,12 +43,6 @@ def test_prompts_and_compact_questions() -> None:
     assert info["references"] == [task.best.name]
     compact, _ = make(**SMALL).reset(options={"task_id": SMALL_TASK})
     assert compact.split()[0] == "seen" and len(compact.split()) == 6
-    task = tasks.find_task(SMALL_TASK)
-    first, second = make(**SMALL).reset(options={"task_id": SMALL_TASK})[0].split()[1:3]
-    question = read_question(f"0,0.5,1 {first} {second}", task, "compact")
-    assert question.estimate == (0.0, 0.5, 1.0) and question.first == 0  # type: ignore[union-attr]
-    assert read_question(f"0,0.5 {first} {second}", task, "compact").problem == "not-a-vector"  # type: ignore[union-attr]
-    assert read_question(f"0,0.5,1 {first}", task, "compact").problem == "not-a-question"  # type: ignore[union-attr]
 
 
 def test_a_whole_session_in_the_papers_words() -> None:
@@ -128,14 +104,6 @@ def test_the_turn_limit() -> None:
     observation, _ = env.reset(options={"task_id": TASK})
     assert "Final Turn" in observation
     assert env.step(f"<answer>{tasks.find_task(TASK).best.name}</answer>")[1:4] == (1.0, True, False)
-
-
-def test_anchors_meet_whatever_the_order() -> None:
-    ends = []
-    for pairs in ([("Movie_1", "Movie_2"), ("Movie_3", "Movie_4")], [("Movie_4", "Movie_3"), ("Movie_2", "Movie_1")]):
-        env = started()
-        ends.append([env.step(ask("0,0,0,0,1", *pair))[4]["anchor"] for pair in pairs][-1])
-    assert ends[0] == ends[1] != f"{TASK} : "
 
 
 def test_the_starters_demonstrations_are_of_neither_split() -> None:

@@ -1,4 +1,4 @@
-"""PreferenceEstimation: rules on hand-worked cases, the frozen panels, the episode, players and the starter."""
+"""PreferenceEstimation: rules on hand-worked cases, and the episode."""
 
 import itertools
 from functools import partial
@@ -41,8 +41,8 @@ def test_rules_by_hand() -> None:
     assert preferences.comparison(1, 3, "Equal") == preferences.comparison(3, 1, "Equal") == (1, 3, 0)
     a, b, c = Movie("a", (10, 0)), Movie("b", (0, 10)), Movie("c", (5, 5))
     weights = np.array([(6, 3), (3, 6), (4, 4)])
-    assert agreeing(weights, [(a, b, 1), (a, c, 1), (b, c, -1)]).tolist() == [[6, 3]]
-    assert agreeing(weights, [(a, b, 0), (b, c, 0)]).tolist() == [[4, 4]]
+    assert agreeing(weights, (a, b, c), [(0, 1, 1), (0, 2, 1), (1, 2, -1)]).tolist() == [[6, 3]]
+    assert agreeing(weights, (a, b, c), [(0, 1, 0), (1, 2, 0)]).tolist() == [[4, 4]]
     similarities = [None, 0.70, 0.72, 0.71, 0.69]
     pairs = itertools.pairwise(similarities)
     progress = [preferences.progresses(a, b) for a, b in pairs if b is not None]
@@ -58,36 +58,6 @@ def test_bad_options_are_named() -> None:
     for options in ({"sampling": "minmax"}, {"threshold": 1.0}):
         with pytest.raises(InputError, match=f"env.{next(iter(options))}="):
             make(**options)
-
-
-@pytest.mark.parametrize(
-    ("response", "problem"),
-    [("<interact>Would you prefer Movie_1 over Movie_2?</interact>", "not-a-question"),
-     ("<interact>Guess: 0,0,0,0,0\nQuestion: Which is better?</interact>", "not-a-question"),
-     (ask("0.5,0.5"), "not-a-vector"), (ask("0.5,0.5,0.5,0.5,1.5"), "not-a-vector"),
-     (ask(second="Movie_11"), "unknown-movie"), (ask(second="Movie_1"), "same-movie")],
-)  # fmt: skip
-def test_unreadable_questions(response: str, problem: str) -> None:
-    parsed = prompts.parse_action(response, tasks.find_task(TASK), "paper")
-    assert not isinstance(parsed, prompts.Question) and (parsed.kind, parsed.problem) == ("malformed", problem)
-
-
-def test_readable_questions() -> None:
-    task = tasks.find_task(TASK)
-    wanted = prompts.Question((0.0, 1.0, 0.5, 0.25, 1.0), 2, 9)
-    for response in (
-        ask("0, 1, .5, 0.25, 1.0", "Movie_3", "Movie_10"),
-        "<think>" + ask() + "</think>" + ask("[0,1,0.5,0.25,1]", "movie_3", "MOVIE_10"),
-        "<interact>Guess: 0,1,0.5,.25,1 Question: would you prefer Movie_3 over Movie_10 ?</interact>",
-    ):
-        assert prompts.parse_action(response, task, "paper") == wanted
-    small = tasks.find_task(SMALL_TASK)
-    third, tenth = (prompts.movie_names(small, "compact")[position] for position in (2, 9))
-    assert prompts.parse_action(f"<interact> 5,0,1 {third} {tenth} </interact>", small, "compact") == prompts.Question(
-        (1.0, 0.0, 0.2), 2, 9
-    )
-    assert prompts.read_estimate("6,0,0", small, "compact") is None
-    assert prompts.read_estimate("5,0", small, "compact") is None
 
 
 def test_prompts() -> None:
@@ -130,9 +100,8 @@ def test_rewards() -> None:
     assert started().step(flat)[4]["metrics"]["similarity"] == similarity
     assert started(threshold=similarity - 0.01).step(flat)[4]["success"] is True
     assert started(threshold=similarity + 0.01).step(flat)[4]["success"] is False
-    for answer in ("", "1,1", "1,1,1,1,2", "none", "0,0,0,0,0", "1," * 9000):
-        _, reward, terminated, _, info = started().step(f"<answer>{answer}</answer>")
-        assert (reward, terminated, info["success"], info["valid"]) == (0.0, True, False, True)
+    for answer in ("1,1", "1,1,1,1,2", "0,0,0,0,0"):
+        assert started().step(f"<answer>{answer}</answer>")[1:3] == (0.0, True)
 
 
 def test_compact_games() -> None:
@@ -143,6 +112,4 @@ def test_compact_games() -> None:
     assert satisfaction(task.weights, preferred) > satisfaction(task.weights, other)
     assert observation == " > ".join("/".join(map(str, movie.scores)) for movie in (preferred, other))
     assert env.step(f"<interact> 2,2,2 {two} {one} </interact>")[0] == observation
-    assert env.step(f"<interact> 2,2,2 {one} {one} </interact>")[0] == "invalid same-movie"
-    assert env.step(f"<interact> 2,2,2 {one} 0/0/0 </interact>")[0] == "invalid unknown-movie"
     assert env.step(f"<answer> {','.join(map(str, task.weights))} </answer>")[1] == 1.0

@@ -17,14 +17,12 @@ from rollout.scripted import fires_at
 from rl_agents.background import wait
 from rl_agents.envs import base
 from rl_agents.envs.base import env_spec, named_env, read_env_options
-from rl_agents.envs.panels import stored_words
 from rl_agents.envs.situation_puzzles import SituationPuzzlesOptions, tasks
 from rl_agents.envs.situation_puzzles import tasks as rules
 from rl_agents.envs.situation_puzzles.demonstrations import STARTER
-from rl_agents.envs.situation_puzzles.env import PROMPT, SituationPuzzlesEnv, make_judge, parse_action
+from rl_agents.envs.situation_puzzles.env import PROMPT, SituationPuzzlesEnv, make_judge
 from rl_agents.envs.situation_puzzles.tasks import NO, UNKNOWN, YES, Fact, Puzzle, Reply, key_questions, rule_reply
 from rl_agents.errors import InputError
-from rl_agents.rewards.wording import FUNCTION_WORDS
 from rl_agents.rollout.env_calls import EnvFailure, call_env
 
 make = partial(named_env, "situation_puzzles")
@@ -57,7 +55,7 @@ def test_rules_by_hand() -> None:
 
 
 PUZZLE = Puzzle(
-    "p", "surface", "bottom", (Fact((frozenset({"raider", "pirate"}),), True), Fact((frozenset({"plague"}),), False)),
+    "p", "surface", "bottom", (Fact(frozenset({"raider", "pirate"}), True), Fact(frozenset({"plague"}), False)),
     ("Was the bell stolen by a jealous rival?", "Did nobody hear the storm?"),
 )  # fmt: skip
 
@@ -83,40 +81,6 @@ def test_a_question_as_like_as_it_must_be_is_enough_and_turns_on_its_own_key_que
     assert rule_reply(longer, "Did nobody hear the storm?") == Reply(YES, ("key question 1",))
 
 
-def test_demo_puzzles_answer_what_they_list() -> None:
-    stored = stored_words(tasks.__file__, "demo.json")
-    assert len(stored) == 12 and len(task_ids("test", puzzles="demo")) == 4
-    for name, entry in stored.items():
-        puzzle = tasks.find_puzzle(f"demo/{name}")
-        for kind, reply in (("yes", YES), ("no", NO)):
-            for cues in entry[kind]:
-                words = " ".join(group.split()[0] for group in cues.split("/"))
-                assert not FUNCTION_WORDS & set(cues.replace("/", " ").split()), cues
-                assert rule_reply(puzzle, f"Is it about {words}?").text == reply, (name, cues)
-        assert rule_reply(puzzle, "Is it about elephants?").text == UNKNOWN
-
-
-def test_a_puzzle_that_the_scripted_player_cannot_play_is_refused() -> None:
-    with pytest.raises(InputError, match="puzzle demo/anniversary has no theme"):
-        STARTER.demonstrate("demo/anniversary", random.Random(0), SituationPuzzlesOptions())
-
-
-@pytest.mark.parametrize(
-    ("response", "kind", "content", "problem"),
-    [
-        ("<interact> Was it\n night? </interact>", "interact", "Was it\n night?", ""),
-        ("<think><answer>x</answer></think><interact>Was it night?</interact>", "interact", "Was it night?", ""),
-        ("<answer> He was blind. </answer>", "answer", "He was blind.", ""),
-        ("<answer></answer>", "answer", "", ""),
-        ("<interact> ?! </interact>", "malformed", "", "no-question"),
-        (f"<interact>{'why ' * 400}</interact>", "malformed", "", "too-long"),
-    ],
-)
-def test_parsing(response: str, kind: str, content: str, problem: str) -> None:
-    parsed = parse_action(response)
-    assert (parsed.kind, parsed.content, parsed.problem) == (kind, content, problem)
-
-
 def test_prompts() -> None:
     puzzle = tasks.find_puzzle(TASK)
     observation, info = make().reset(options={"task_id": TASK})
@@ -125,8 +89,6 @@ def test_prompts() -> None:
     assert info["references"] == [puzzle.bottom] and info["anchor"] == f"{TASK} | "
     observation, info = make(**SMALL).reset(options={"task_id": SMALL_TASK})
     assert observation == "museum : object deed secret" and info["references"] == ["crown weighed loan"]
-    observation, _ = make(prompt="compact").reset(options={"task_id": "demo/ladder"})
-    assert observation == tasks.find_puzzle("demo/ladder").surface
 
 
 def test_a_whole_episode() -> None:
@@ -168,14 +130,6 @@ def test_five_unknowns_in_a_row_are_t3s_condition() -> None:
     assert fires_at(progress, base.env_spec("situation_puzzles").progress_window) == 8
 
 
-def test_anchors_meet_whatever_the_order_and_the_words() -> None:
-    ends = []
-    for questions in (["Were there raiders?", "Was it the plague?"], ["Was plague on board?", "Was it raiders?"]):
-        env = started()
-        ends.append([env.step(f"<interact>{q}</interact>")[4]["anchor"] for q in questions][-1])
-    assert ends[0] == ends[1] == f"{TASK} | fact 0: Yes | fact 1: No"
-
-
 AR_BENCH = SHARED_DATA / "ar_bench" / "data" / "sp"
 needs_ar_bench = pytest.mark.skipif(not AR_BENCH.is_dir(), reason="AR-Bench's situation puzzles are not here")
 
@@ -209,8 +163,11 @@ def test_bad_and_missing_data_are_named(tmp_path: Path) -> None:
     for count in (2, 1):  # a changed file is read again
         (tmp_path / "test.json").write_text(json.dumps([record()] * count))
         assert len(task_ids("test", data=str(tmp_path))) == count
-    env = started("test/0000", data=str(tmp_path))
-    assert env.step("<interact>Did the lamp go out?</interact>")[0] == "Yes"
+    env = started("test/0000", data=str(tmp_path), prompt="compact")
+    assert env.reset(options={"task_id": "test/0000"})[0] == record()["surface"]
+    with pytest.raises(InputError, match="puzzle test/0000 has no theme"):
+        STARTER.demonstrate("test/0000", random.Random(0), SituationPuzzlesOptions(data=str(tmp_path)))
+    assert env.step("<interact>Did the lamp go out?</interact>")[0] == "yes"
     assert env.step("<answer>lamp</answer>")[1] > 0
     with pytest.raises(InputError, match="unknown situation_puzzles task 'test/0001'"):
         started("test/0001", data=str(tmp_path))

@@ -158,7 +158,6 @@ TEXT_TRAINING: Mapping[str, Any] = {
 
 @functools.cache
 def text_starter(prompt: Prompt) -> StarterSpec:
-    """Return the warm-start model that reads a paper's prompt."""
     defaults = {
         "env.prompt": prompt,
         "context": f"window({STEPS[prompt]})",
@@ -186,7 +185,6 @@ NUMBERS = range(1, 10)
 
 
 def words() -> list[str]:
-    """Return every word except special tokens: those of texts, commands, tasks and things."""
     fixed = [*KEPT_WORDS, *VERBS, *(family.short for family in FAMILIES), ":", ">"]
     things = [f"{kind}-{number}" for kind in kinds() for number in NUMBERS]
     return list(dict.fromkeys([*fixed, *kinds(), *things]))

@@ -83,7 +83,6 @@ class Expert:
         self.refused: set[tuple[str, str]] = set()
 
     def observe(self, command: str, text: str) -> None:
-        """Update the map with the text that ``command`` returned."""
         if text.startswith("Nothing happens"):
             self._learn_from_failure(command)
         said = _said(text)

@@ -95,7 +95,6 @@ class Goal:
         return template.format(obj=self.object_type.lower(), target=self.target_type.lower())
 
     def pddl(self) -> str:
-        """Return the goal as a PDDL ``(:goal ...)``."""
         if self.family.in_light:
             return _light_goal(self.object_type, self.target_type)
         placed = f"(objectType ?{{o}} {self.object_type}Type) (inReceptacle ?{{o}} ?r)"

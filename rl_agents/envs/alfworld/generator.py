@@ -36,7 +36,6 @@ class TaskId:
 
 
 def read_task_id(task_id: str) -> TaskId:
-    """Read a task id."""
     parts = task_id.split("/")
     if len(parts) != 4:
         raise InputError(f"alfworld task '{task_id[:80]}': a generated task is {ID_FORM}")
@@ -199,7 +198,6 @@ class Draft:
 
 
 def draft(task_id: str) -> Draft:
-    """Draw goal, scene and wording of a task."""
     task = read_task_id(task_id)
     rng = random.Random(f"alfworld/{task}")
     goal = draw(rng, feasible_goals(task.family, task.layout))

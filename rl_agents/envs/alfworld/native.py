@@ -123,7 +123,6 @@ class CompiledAction:
                     yield tuple(binding[:width])
 
     def command(self, renderer: Renderer, facts: Facts, arguments: Row) -> str:
-        """Return the player's command for the action with ``arguments``."""
         if self.shown is None:
             return renderer.render(self.template, facts, self.mapping(arguments))
         key = tuple([arguments[position] for position in self.shown])
@@ -277,7 +276,6 @@ class NativeGame:
 
     @staticmethod
     def compile(file: GameFile) -> NativeGame:
-        """Compile a game."""
         with _located(file, "pddl_domain"):
             domain = parse_domain(file.domain)
         with _located(file, "grammar"):
@@ -323,7 +321,6 @@ class NativeGame:
         return StepResult(after, feedback, self.won(after))
 
     def admissible(self, state: State) -> tuple[str, ...]:
-        """Return the commands that do something in ``state``, sorted."""
         return tuple(self._commands_of(state))
 
     def won(self, state: State) -> bool:

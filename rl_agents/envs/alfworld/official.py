@@ -41,7 +41,6 @@ class UnsolvableGame(InputError):
 
 
 def load_game(path: str | Path) -> GameFile:
-    """Read a game file."""
     path = Path(path)
     data = _read_object(path)
     for key in ("pddl_domain", "grammar", "pddl_problem"):

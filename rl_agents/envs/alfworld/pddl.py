@@ -363,7 +363,6 @@ def parse_domain(text: str) -> Domain:
 
 
 def parse_problem(text: str, domain: Domain) -> Problem:
-    """Read a PDDL problem of ``domain``."""
     root, _, sections = _definition(text, "problem")
     by_name = {_head(section): section for section in sections}
     for key, section in by_name.items():

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter
 
-from rl_agents.envs.panels import stored_words
+from rl_agents.envs.task_sets import stored_words
 from rl_agents.errors import InputError, unknown
 
 TRAIN_LAYOUTS = range(1, 13)
@@ -93,7 +93,6 @@ class Layout:
 
 
 def can_hold(receptacle_type: str, object_type: str) -> bool:
-    """Return whether a receptacle of that type may hold such an object."""
     return receptacle_type in LAMP_PLACES if object_type in LAMPS else object_type in HOLDS[receptacle_type]
 
 
@@ -107,13 +106,11 @@ def draw(rng: random.Random, items: Sequence[T]) -> T:
 
 
 def draw_many(rng: random.Random, items: Iterable[T], count: int) -> list[T]:
-    """Return ``count`` different items."""
     left = list(items)
     return [left.pop(between(rng, 0, len(left) - 1)) for _ in range(count)]
 
 
 def layout(size: str, name: str) -> Layout:
-    """Return a layout, for example ``layout("small", "kitchen-3")``."""
     if size not in ROOMS:
         raise unknown("size", size[:80], SIZES)
     room = name.rpartition("-")[0]
@@ -155,6 +152,5 @@ def _draw_receptacles(plan: RoomSpec, rng: random.Random) -> tuple[tuple[str, in
 
 
 def kinds() -> list[str]:
-    """Return the types of all things, in lower case."""
     held = {kind for kinds in HOLDS.values() for kind in kinds}
     return sorted({kind.lower() for kind in (*HOLDS, *held, *LAMPS)})

@@ -16,7 +16,7 @@ from rl_agents.envs.alfworld.generator import generated_file
 from rl_agents.envs.alfworld.native import NativeGame
 from rl_agents.envs.alfworld.official import official_file, official_games
 from rl_agents.envs.alfworld.scenes import FAMILY_ROOMS, TRAIN_LAYOUTS, UNSEEN_LAYOUTS
-from rl_agents.envs.panels import shuffled_ids
+from rl_agents.envs.task_sets import shuffled_ids
 
 SEED = "alfworld-2025"
 #: Compiled games kept in a process; one needs about 0.2 MB, and compiling it again 6 ms.
@@ -50,7 +50,6 @@ def _candidates(size: str, family: Family, layouts: range, first: int) -> Iterat
 
 
 def task_ids(split: str, options: AlfworldOptions) -> list[str]:
-    """Return the ids of ``train`` or ``test``: of generated games, or of the folder ``options.data``."""
     name = "train" if split == "train" else f"test_{options.test}"
     if options.data:
         return list(official_games(options.data, name))

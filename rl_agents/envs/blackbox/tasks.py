@@ -1,6 +1,6 @@
 """The tasks of blackbox: from a table, or those of another environment.
 
-The agent receives a row of the table (`rl_agents.envs.panels.table_tasks`) with its ``id``. For a task of another
+The agent receives a row of the table (`rl_agents.envs.task_sets.table_tasks`) with its ``id``. For a task of another
 environment it receives ``id``, ``env`` (its name), ``options`` and ``max_turns``, the arguments of
 `rl_agents.envs.base.make_env`.
 """
@@ -15,7 +15,7 @@ from rl_agents.data.hub import PREFIX
 from rl_agents.data.tables import table_files
 from rl_agents.envs import base
 from rl_agents.envs.blackbox import BlackboxOptions
-from rl_agents.envs.panels import TableTasks, table_tasks
+from rl_agents.envs.task_sets import TableTasks, table_tasks
 from rl_agents.errors import InputError, similar
 
 NEEDED = (

@@ -58,7 +58,6 @@ def _survivors(state: GameState, circuit: int) -> str:
 
 
 def words() -> list[str]:
-    """Return the vocabulary of compact prompts, inputs, and truth tables."""
     prompts = [":", *LABELS, "0", "1", "invalid", "no-action", "several-actions", "not-a-query", "unknown-circuit"]
     return [*prompts, "correct", "wrong", *INPUTS, *functions()]
 

@@ -7,13 +7,12 @@ replaces the index of a candidate.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_agents.envs.circuit_decoding import SPEC, CircuitDecodingOptions, tasks
 from rl_agents.envs.circuit_decoding.tasks import NUM_INPUTS, Task, task_ids
-from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations, read_tags
+from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations
 
 _PAPER_PROMPT = """\
 Welcome to the Circuit Deduction Challenge!
@@ -59,25 +58,6 @@ def candidate_names(task: Task, style: str) -> tuple[str, ...]:
     return task.tables if style == "compact" else tuple(str(index + 1) for index in range(len(task.tables)))
 
 
-def parse_action(response: str, task: Task) -> TaggedAction:
-    """Read one action from ``response`` (`rl_agents.envs.stateful.read_tags`).
-
-    A query must have a hidden circuit and all its inputs, with or without brackets and commas. Its content becomes
-    ``<label><bits>``, such as ``A101``. An answer may be any text: it is final, and right or wrong.
-    """
-    action = read_tags(response)
-    if action.kind != "interact":
-        return action
-    match = _QUERY.fullmatch(action.content) if len(action.content) <= _LONGEST_CONTENT else None
-    bits = _SEPARATORS.sub("", match[2]) if match else ""
-    if match is None or len(bits) != NUM_INPUTS:
-        return malformed(NOT_A_QUERY)
-    label = match[1].upper()
-    if label not in task.labels:
-        return malformed(UNKNOWN_CIRCUIT)
-    return TaggedAction("interact", label + bits)
-
-
 def read_answer(content: str, task: Task, style: str) -> tuple[int, ...]:
     """Return the candidates in an answer, in order; -1 for unknown names.
 
@@ -92,27 +72,9 @@ def read_answer(content: str, task: Task, style: str) -> tuple[int, ...]:
     return tuple(positions.get(name, -1) for name in names)
 
 
-def answer_text(task: Task, chosen: Sequence[int], style: str) -> str:
-    """Return the answer with the candidates ``chosen``: ``13, 6``, or truth tables in the compact style."""
-    names = candidate_names(task, style)
-    return (" " if style == "compact" else ", ").join(names[position] for position in chosen)
-
-
 def query_text(label: str, bits: str, style: str) -> str:
     """Return a query as the agent writes it: ``A(1, 0, 1)``, or ``A 101`` in the compact style."""
     return f"{label} {bits}" if style == "compact" else f"{label}({', '.join(bits)})"
-
-
-def first_observation(task: Task, style: str) -> str:
-    if style == "compact":
-        return f"{' '.join(task.labels)} : {' '.join(sorted(task.tables))}"
-    return _PAPER_PROMPT.format(
-        num_circuits=len(task.hidden),
-        circuit_labels=", ".join(task.labels),
-        num_inputs=NUM_INPUTS,
-        num_candidates=len(task.tables),
-        candidate_list_str="\n".join(f"{i + 1}: {text}" for i, text in enumerate(task.expressions)),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +96,6 @@ class GameState:
 
     @property
     def success(self) -> bool:
-        """Whether every circuit was identified."""
         return self.right == len(self.task.hidden)
 
 
@@ -149,13 +110,29 @@ class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
 
     def _begin(self, task_id: str) -> tuple[str, GameState]:
         task = tasks.find_task(task_id)
-        every = tuple(range(len(task.tables)))
-        return first_observation(task, self.options.prompt), GameState(task, (every,) * len(task.hidden))
+        state = GameState(task, (tuple(range(len(task.tables))),) * len(task.hidden))
+        if self._compact:
+            return f"{' '.join(task.labels)} : {' '.join(sorted(task.tables))}", state
+        prompt = _PAPER_PROMPT.format(
+            num_circuits=len(task.hidden),
+            circuit_labels=", ".join(task.labels),
+            num_inputs=NUM_INPUTS,
+            num_candidates=len(task.tables),
+            candidate_list_str="\n".join(f"{i}: {text}" for i, text in enumerate(task.expressions, start=1)),
+        )
+        return prompt, state
 
-    def _read(self, response: str, state: GameState) -> TaggedAction:
-        return parse_action(response, state.task)
+    def question(self, content: str, state: GameState) -> str | TaggedAction:
+        """Return ``<label><bits>``, such as ``A101``: a hidden circuit and all inputs; brackets and commas are free."""
+        match = _QUERY.fullmatch(content) if len(content) <= _LONGEST_CONTENT else None
+        bits = _SEPARATORS.sub("", match[2]) if match else ""
+        if match is None or len(bits) != NUM_INPUTS:
+            return malformed(NOT_A_QUERY)
+        label = match[1].upper()
+        return label + bits if label in state.task.labels else malformed(UNKNOWN_CIRCUIT)
 
-    def _reasons(self) -> dict[str, str]:
+    @property
+    def reasons(self) -> dict[str, str]:
         circuits = ", ".join(self.state.task.labels)
         return {
             NOT_A_QUERY: f"a query must name one circuit and give {NUM_INPUTS} binary inputs, such as A(1, 0, 1)",
@@ -185,7 +162,7 @@ class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
         return self._end_turn(new, observation, valid=True, progress=progress, query=asked)
 
     def _report(self, state: GameState) -> dict[str, Any]:
-        task = state.task
+        task, names = state.task, candidate_names(state.task, self.options.prompt)
         known = " | ".join(
             f"{label} {' '.join(str(c + 1) for c in candidates)}"
             for label, candidates in zip(task.labels, state.survivors, strict=True)
@@ -193,7 +170,7 @@ class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
         return {
             "task_id": task.task_id,
             "success": state.success,
-            "references": [answer_text(task, task.hidden, self.options.prompt)],
+            "references": [(" " if self._compact else ", ").join(names[position] for position in task.hidden)],
             "anchor": f"{' '.join(task.tables)} : {known}",
             "metrics": {
                 "survivors": tasks.total(state.survivors),

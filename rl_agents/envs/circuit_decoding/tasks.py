@@ -19,7 +19,7 @@ from functools import cache, lru_cache
 
 from rl_agents.config.options import read_options
 from rl_agents.envs.circuit_decoding import CircuitDecodingOptions, SizeKeys
-from rl_agents.envs.panels import drawn_ids, numbered_ids, shuffled_ids, unknown_task
+from rl_agents.envs.task_sets import drawn_ids, numbered_ids, shuffled_ids, unknown_task
 
 NUM_INPUTS = 3
 INPUTS: tuple[str, ...] = tuple(f"{row:0{NUM_INPUTS}b}" for row in range(2**NUM_INPUTS))
@@ -125,7 +125,6 @@ def task_ids(split: str, options: CircuitDecodingOptions) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def find_task(task_id: str) -> Task:
-    """Return the task ``task_id``."""
     match = _TASK_ID.fullmatch(task_id)
     if match is None or int(match[4]) >= SIZES[match[3]]:
         near, form = numbered_ids(SizeKeys().size, "test", SIZES), "<circuits>-<candidates>/<split>/<number>"

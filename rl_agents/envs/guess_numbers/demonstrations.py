@@ -47,7 +47,6 @@ def _choose(candidates: Sequence[str], last_guess: str, slips: Slips) -> tuple[s
 
 
 def words() -> list[str]:
-    """Return the vocabulary of compact prompts, feedback, and all numbers."""
     prompts = ["of", ":", "3", "4", "5", "invalid", "no-action", "several-actions", "not-a-code", "correct", "wrong"]
     longest = max(group.a for group in SUBGROUPS)
     feedbacks = [feedback_word((x, y)) for x in range(longest + 1) for y in range(longest + 1 - x)]

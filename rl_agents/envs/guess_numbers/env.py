@@ -6,15 +6,16 @@ The ``paper`` prompt is T3's figure 8 word for word. In ``compact``, numbers and
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from rl_agents.envs.guess_numbers import SPEC, GuessNumbersOptions, tasks
 from rl_agents.envs.guess_numbers.tasks import Feedback, Task, task_ids
-from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations, read_tags
+from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations
 
 _PAPER_PROMPT = """\
 Let's play a number guessing game. The rules are as follows:
-I have a secret {num_digits}-digit number in mind, composed of digits from 1 to {num_uniques}, with no repeated \
+I have a secret {a}-digit number in mind, composed of digits from 1 to {b}, with no repeated \
 digits. You will take turns guessing the number, using feedback after each guess to progressively narrow down the \
 possibilities.
 For each turn, you will:
@@ -29,8 +30,8 @@ number, present your answer inside <answer> and </answer>.
 
 Game start.
 Now it is your turn: <think>No prior knowledge. Start with a random guess that covers diverse digits to gather \
-information.</think> <interact>{initial_guess}</interact>
-{initial_feedback}"""
+information.</think> <interact>{guess}</interact>
+{feedback}"""
 
 _PAPER_FEEDBACK = (
     "The feedback of your latest guess: {x} digits are present in the answer and in the correct positions, "
@@ -40,37 +41,6 @@ _PAPER_FEEDBACK = (
 PAPER_ANSWER_NOW = "No further guess is possible. You must now present your answer inside <answer> and </answer>."
 
 NOT_A_CODE = "not-a-code"
-
-
-def parse_action(response: str, a: int, b: int) -> TaggedAction:
-    """Read one action from ``response`` (`rl_agents.envs.stateful.read_tags`).
-
-    White space inside the tag is removed. A guess must be a code of the game. An answer may be any text: it is final,
-    and right or wrong.
-    """
-    action = read_tags(response)
-    code = "".join(action.content.split())
-    error = tasks.code_error(code, a, b)
-    if action.kind == "interact" and error:
-        return malformed(NOT_A_CODE, error)
-    return replace(action, content=code)
-
-
-def first_observation(task: Task, value: Feedback, style: str) -> str:
-    group = task.subgroup
-    if style == "compact":
-        return f"{group.a} of {group.b} : {task.first_guess} {tasks.feedback_word(value)}"
-    return _PAPER_PROMPT.format(
-        num_digits=group.a,
-        num_uniques=group.b,
-        initial_guess=task.first_guess,
-        initial_feedback=feedback_observation(value, style),
-    )
-
-
-def feedback_observation(value: Feedback, style: str) -> str:
-    """Return the feedback to a guess: one word, or the sentence of figure 8."""
-    return tasks.feedback_word(value) if style == "compact" else _PAPER_FEEDBACK.format(x=value[0], y=value[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +63,29 @@ class GuessNumbersEnv(TaggedEnv[GameState, GuessNumbersOptions]):
     task_ids = staticmethod(task_ids)
     answer_now = PAPER_ANSWER_NOW
     your_turn = "\nNow it is your turn:"
+    reasons = MappingProxyType({NOT_A_CODE: "the guess inside <interact> must be one number of the game"})
 
     def _begin(self, task_id: str) -> tuple[str, GameState]:
         task = tasks.find_task(task_id)
-        group = task.subgroup
+        group, guess = task.subgroup, task.first_guess
         value: Feedback = (group.x0, group.y0)
-        state = GameState(task, tasks.consistent(tasks.codes(group.a, group.b), task.first_guess, value))
-        return first_observation(task, value, self.options.prompt), state
+        state = GameState(task, tasks.consistent(tasks.codes(group.a, group.b), guess, value))
+        if self._compact:
+            return f"{group.a} of {group.b} : {guess} {self._feedback(value)}", state
+        return _PAPER_PROMPT.format(a=group.a, b=group.b, guess=guess, feedback=self._feedback(value)), state
 
-    def _read(self, response: str, state: GameState) -> TaggedAction:
-        return parse_action(response, state.task.subgroup.a, state.task.subgroup.b)
+    def _feedback(self, value: Feedback) -> str:
+        """Return the feedback to a guess: one word, or the sentence of figure 8."""
+        return tasks.feedback_word(value) if self._compact else _PAPER_FEEDBACK.format(x=value[0], y=value[1])
 
-    def _reasons(self) -> dict[str, str]:
-        return {NOT_A_CODE: "the guess inside <interact> must be one number of the game"}
+    def question(self, content: str, state: GameState) -> str | TaggedAction:
+        """Return a code of the game; white space is removed."""
+        code = "".join(content.split())
+        error = tasks.code_error(code, state.task.subgroup.a, state.task.subgroup.b)
+        return malformed(NOT_A_CODE, error) if error else code
 
-    def _answer(self, state: GameState, code: str) -> StepResult:
+    def _answer(self, state: GameState, answer: str) -> StepResult:
+        code = "".join(answer.split())
         new = replace(state, success=code == state.task.secret)
         observation, inside = "correct" if new.success else "wrong", code in state.remaining
         return self._end_turn(new, observation, float(new.success), valid=True, progress=inside, terminated=True)
@@ -119,7 +97,7 @@ class GuessNumbersEnv(TaggedEnv[GameState, GuessNumbersOptions]):
         if self.options.progress == "shrunk":
             progress = tasks.set_progresses(guess, state.remaining, remaining)
         new = replace(state, remaining=remaining, inconsistent_guesses=state.inconsistent_guesses + (not inside))
-        return self._end_turn(new, feedback_observation(value, self.options.prompt), valid=True, progress=progress)
+        return self._end_turn(new, self._feedback(value), valid=True, progress=progress)
 
     def _report(self, state: GameState) -> dict[str, Any]:
         group = state.task.subgroup

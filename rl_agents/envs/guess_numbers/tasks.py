@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from rl_agents.envs.guess_numbers import GuessNumbersOptions
-from rl_agents.envs.panels import Panel, held_out, unknown_task
+from rl_agents.envs.task_sets import TaskSets, held_out, unknown_task
 
 Feedback = tuple[int, int]
 """``(x, y)`` of ``xAyB``."""
@@ -133,7 +133,6 @@ def all_tasks() -> dict[str, Task]:
 
 
 def find_task(task_id: str) -> Task:
-    """Return the task ``task_id``."""
     tasks = all_tasks()
     if task_id not in tasks:
         raise unknown_task("guess_numbers", task_id, tasks, f"<sub-group>/<first guess>/<secret>, {next(iter(tasks))}")
@@ -141,7 +140,7 @@ def find_task(task_id: str) -> Task:
 
 
 @cache
-def _splits() -> Panel:
+def _splits() -> TaskSets:
     return held_out(sorted(all_tasks()), SPLIT_SEED, TESTS)
 
 

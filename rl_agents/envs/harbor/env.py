@@ -16,9 +16,9 @@ from rl_agents.envs.gymnasium_adapter import LibraryEnv, named_player
 from rl_agents.envs.harbor import PAGE, SPEC, HarborOptions
 from rl_agents.envs.harbor.sandbox import Sandbox, sandbox_kind
 from rl_agents.envs.harbor.tasks import Task, load_tasks
-from rl_agents.envs.panels import unknown_task
 from rl_agents.envs.spec import cut_text
 from rl_agents.envs.stateful import StepResult
+from rl_agents.envs.task_sets import unknown_task
 from rl_agents.envs.tool_turns import opening, text_tool
 from rl_agents.errors import InputError, unknown
 from rl_agents.tools.calls import read_response

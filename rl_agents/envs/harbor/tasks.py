@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, Field, StringConstraints, ValidationError
 
 from rl_agents.envs.harbor import HarborOptions
-from rl_agents.envs.panels import held_out
+from rl_agents.envs.task_sets import held_out
 from rl_agents.errors import InputError, report_once, similar_file
 
 CONTAINERS = ("podman", "docker")

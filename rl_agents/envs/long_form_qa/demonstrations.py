@@ -15,7 +15,6 @@ from rl_agents.envs.starters import CALL_END, Act, ScriptedPlayer, Slips, call_b
 
 
 def compact_search(wish: Wish) -> str:
-    """Return the search for a fact in the model's words."""
     return compact_call("search", "query", " ".join(wish.words[:2]))
 
 

@@ -21,10 +21,18 @@ from functools import cache, lru_cache
 from itertools import product
 from typing import Any
 
-from rl_agents.data.row_cache import Entry, keep
-from rl_agents.data.tables import Table, object_of, open_table, text_of
+from rl_agents.data.row_cache import Entry
+from rl_agents.data.tables import Row, object_of, open_table, text_of
 from rl_agents.envs.long_form_qa import LongFormQAOptions
-from rl_agents.envs.panels import TableTasks, numbered_ids, shuffled_ids, stored_words, unknown_task
+from rl_agents.envs.task_sets import (
+    SPLITS,
+    TableTasks,
+    numbered_ids,
+    read_tasks,
+    shuffled_ids,
+    stored_words,
+    unknown_task,
+)
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage, PassageStore
 
@@ -110,7 +118,6 @@ def passages(style: str) -> Iterator[Passage]:
 
 
 def compact_text(wishes: Sequence[Wish]) -> str:
-    """Return the facts in three words each."""
     return " ".join(" ".join([*wish.words, "."]) for wish in wishes)
 
 
@@ -123,7 +130,6 @@ def draw_wishes(seed: str) -> tuple[Wish, ...]:
     return tuple(sorted((pairs[name] for name in chosen), key=lambda wish: towns.index(wish.town)))
 
 
-SPLITS = ("train", "test")
 SPLIT_SEED = "long_form_qa-2026"
 TEST_SHARE = 0.1
 MAX_QUESTION, MAX_POINT, MAX_ANSWER = 8000, 2000, 20_000
@@ -142,39 +148,16 @@ class Task:
 
 
 def load_questions(name: str, columns: Mapping[str, str] | None = None) -> TableTasks:
-    """Read a table of questions once, and again if it has changed."""
     try:
         table = open_table(name, columns, _KEYS, "env.columns")
+        return read_tasks("long_form_qa", table, f"long_form/{table.version()}", read_question, _splits, "question")
     except InputError as error:
         raise InputError(f"env.questions={error}") from error
-    return _loaded(table, table.version())
 
 
-@lru_cache(maxsize=4)  # every environment asks
-def _loaded(table: Table, version: str) -> TableTasks:
-    kept = keep(table.name, f"long_form_qa/{version}", lambda: _entries(table))
-    given = dict(kept.splits())
-    if not given:
-        raise InputError(f"env.questions={table.name}: no questions in it")
-    return TableTasks("long_form_qa", (kept,), _splits(given))
-
-
-def _entries(table: Table) -> Iterator[Entry]:
-    seen: set[str] = set()
-    for count, row in enumerate(table, start=1):
-        try:
-            task, split = read_question(row.record(), count)
-            if task.task_id in seen:
-                raise ValueError(f"the id {task.task_id!a} occurs twice")
-        except ValueError as error:
-            raise InputError(f"{row.place}: {error}") from error
-        seen.add(task.task_id)
-        yield task.task_id, split, [task.question, task.points, task.references]
-
-
-def read_question(record: Any, number: int) -> tuple[Task, str]:
-    """Read one question and its split (empty if not given); ``number`` is its place."""
-    record = object_of(record, "a question")
+def read_question(row: Row, number: int) -> Entry:
+    """Read one question; ``number`` is its place."""
+    record = object_of(row.record(), "a question")
     if unexpected := next((key for key in record if key not in _KEYS), None):
         raise ValueError(f"unknown key {unexpected!a}; a question has: {', '.join(_KEYS)}")
     question = text_of(record, "question", MAX_QUESTION).strip()
@@ -188,7 +171,7 @@ def read_question(record: Any, number: int) -> tuple[Task, str]:
     split = record.get("split", "")
     if split not in ("", *SPLITS):
         raise ValueError(f"split is {split!a}, neither train nor test")
-    return Task(str(name), question, points, _texts(answers, "answers", MAX_ANSWER)), split
+    return str(name), split, [question, points, _texts(answers, "answers", MAX_ANSWER)]
 
 
 def _texts(value: Any, key: str, limit: int) -> tuple[str, ...]:
@@ -212,7 +195,6 @@ _TASK_ID = re.compile(r"almanac/(train|test)/(\d{4})", re.ASCII)
 
 
 def task_ids(split: str, options: LongFormQAOptions) -> list[str]:
-    """Return the ``train`` or ``test`` ids of the user's questions, or of the almanac."""
     own = own_questions(options)
     return numbered_ids("almanac", split, SIZES) if own is None else list(own.ids(split))
 
@@ -229,7 +211,6 @@ def own_questions(options: LongFormQAOptions) -> TableTasks | None:
 
 
 def find_task(task_id: str, own: TableTasks | None, style: str = "paper") -> Task:
-    """Return the task ``task_id``."""
     if own is not None:
         question, points, references = own.find(task_id)
         return Task(task_id, question, tuple(points), tuple(references))
@@ -243,7 +224,6 @@ def find_task(task_id: str, own: TableTasks | None, style: str = "paper") -> Tas
 
 
 def wishes_of(task_id: str) -> tuple[Wish, ...]:
-    """Return the facts that a question about the almanac asks for."""
     match = _TASK_ID.fullmatch(task_id)
     if match is None or int(match[2]) >= SIZES[match[1]]:
         raise unknown_task("long_form_qa", task_id, numbered_ids("almanac", "test", SIZES), "almanac/<split>/<number>")

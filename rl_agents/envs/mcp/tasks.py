@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from rl_agents.data.tables import Table
 from rl_agents.envs.mcp import McpOptions
-from rl_agents.envs.panels import TableTasks, held_out
 from rl_agents.envs.questions import kept_tables, question_table
+from rl_agents.envs.task_sets import TableTasks, held_out
 from rl_agents.errors import InputError
 
 SPLIT_SEED = "mcp-2026"

@@ -7,29 +7,20 @@ question; its other episodes use all questions, so that they teach what several 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
 
 from rl_agents.envs.movie_recommendation.env import FINAL_TURN, MovieRecommendationEnv, SessionState, movie_name
 from rl_agents.envs.movie_recommendation.tasks import STARTER_SIZE, Task
-from rl_agents.envs.preferences import PROBLEMS, Comparison, Movie, agreeing, possible_weights, shown_vector
+from rl_agents.envs.preferences import PROBLEMS, Movie, agreeing, possible_weights, shown_vector
 from rl_agents.envs.starters import Act, ScriptedPlayer, Slips, sum_parts, word_starter
 from rl_agents.envs.stateful import MALFORMED_REASONS
 
 MAX_VECTORS = 4096
 
 
-def belief(task: Task, comparisons: Iterable[Comparison]) -> np.ndarray:
-    """Return the weight vectors that contradict the fewest answers."""
-    size = task.size
-    weights = possible_weights("movie_recommendation", size.attributes, size.weight_levels, MAX_VECTORS)
-    return agreeing(weights, ((task.seen[i], task.seen[j], sign) for i, j, sign in comparisons))
-
-
 def recommendation(task: Task, weights: np.ndarray) -> Movie:
-    """Return the unseen movie that is the best for most vectors."""
     values = weights @ np.array([movie.scores for movie in task.unseen]).T
     return task.unseen[int(np.argmax(np.sum(values == values.max(axis=1, keepdims=True), axis=0)))]
 
@@ -50,15 +41,17 @@ def _begin(env: MovieRecommendationEnv, slips: Slips) -> Act:
 
 
 def _choose(state: SessionState, slips: Slips) -> str:
-    task, weights = state.task, belief(state.task, state.comparisons)
+    task, size = state.task, state.task.size
+    weights = possible_weights("movie_recommendation", size.attributes, size.weight_levels, MAX_VECTORS)
+    weights = agreeing(weights, task.seen, state.comparisons)
     estimate = estimate_text(weights, task)
     if state.final:
         best = recommendation(task, weights)
         movie = slips.rng.choice(task.unseen) if slips("careless") else best
-        return f"<think> {estimate} </think> <answer> {movie_name(movie, task.size, 'compact')} </answer>"
+        return f"<think> {estimate} </think> <answer> {movie_name(movie, size, 'compact')} </answer>"
     if len(state.comparisons) == 1 and slips("stop_early"):
         return f"<answer> {estimate} </answer>"
-    names = " ".join(movie_name(movie, task.size, "compact") for movie in _pair(state, slips))
+    names = " ".join(movie_name(movie, size, "compact") for movie in _pair(state, slips))
     return f"<interact> {estimate} {names} </interact>"
 
 
@@ -74,7 +67,6 @@ def _pair(state: SessionState, slips: Slips) -> tuple[Movie, Movie]:
 
 
 def words() -> list[str]:
-    """Return the vocabulary of compact prompts, all movies of the warm-start model's size, and all estimates."""
     problems = [*MALFORMED_REASONS, *PROBLEMS, FINAL_TURN]
     prompts = ["seen", "best", "yes", "no", "equal", "invalid", "correct", "wrong"]
     size, top = STARTER_SIZE, STARTER_SIZE.score_levels - 1

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from rl_agents.envs import preferences
 from rl_agents.envs.movie_recommendation import SPEC, MovieRecommendationOptions
 from rl_agents.envs.movie_recommendation.tasks import Size, Task, find_task, task_ids
 from rl_agents.envs.preferences import Comparison, Movie, Question
-from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations, read_tags
+from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations
 
 _PAPER_FINAL = """\
 Final Turn:
@@ -44,15 +45,6 @@ _PAPER_LAST_REMINDER = "Return the name of one unseen movie inside <answer> and 
 
 FINAL_TURN = "final-turn"
 
-PAPER_MALFORMED = {
-    preferences.NOT_A_QUESTION: (
-        "inside <interact> must stand 'Guess: w1,w2,...' and 'Question: Would you prefer A over B?'"
-    ),
-    preferences.NOT_A_VECTOR: "the guess must be one number in [0,1] for each attribute, separated by commas",
-    preferences.UNKNOWN_MOVIE: "a question must name two different movies that you were given",
-    FINAL_TURN: "no further question is possible; recommend one unseen movie inside <answer> and </answer>",
-}
-
 
 def movie_name(movie: Movie, size: Size, style: str) -> str:
     """Return a movie's name, or its scores in the compact style."""
@@ -68,43 +60,9 @@ def _listed(movies: Sequence[Movie], size: Size, style: str) -> str:
     return "\n".join(f"{movie.name}: [{row}]" for movie, row in zip(movies, rows, strict=True))
 
 
-def first_observation(task: Task, style: str) -> str:
-    movies = _listed(task.seen, task.size, style)
-    if style == "compact":
-        return f"seen {movies}"
-    return preferences.PAPER_PROMPT.format(n=task.size.attributes, seen=task.size.seen, movies=movies)
-
-
 def final_request(task: Task, style: str) -> str:
-    """Return the text of the last turn with the unseen movies."""
     movies = _listed(task.unseen, task.size, style)
     return f"best {movies}" if style == "compact" else _PAPER_FINAL.format(movies=movies)
-
-
-def reply_observation(task: Task, question: Question, reply: str, style: str) -> str:
-    """Return the user's answer to a question, or the preferred movie in the compact style."""
-    if style != "compact":
-        return reply
-    preferred = {preferences.YES: question.first, preferences.NO: question.second}
-    return movie_name(task.seen[preferred[reply]], task.size, style) if reply in preferred else reply.lower()
-
-
-def read_question(content: str, task: Task, style: str) -> Question | TaggedAction:
-    """Read the content of ``<interact>``; a malformed action if it is not an estimate and a question."""
-    estimate = partial(preferences.read_vector, length=task.size.attributes)
-    positions = {movie_name(movie, task.size, style): position for position, movie in enumerate(task.seen)}
-    return preferences.read_question(content, style == "compact", estimate, positions.get, preferences.UNKNOWN_MOVIE)
-
-
-def parse_action(response: str, task: Task, style: str, final: bool) -> TaggedAction | Question:
-    """Read one action from ``response`` (`rl_agents.envs.stateful.read_tags`).
-
-    A question is malformed in the last turn. Any answer is well-formed.
-    """
-    action = read_tags(response)
-    if action.kind != "interact":
-        return action
-    return malformed(FINAL_TURN) if final else read_question(action.content, task, style)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,33 +99,49 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
     observation_space = observations(32768)
     registered = SPEC
     task_ids = staticmethod(task_ids)
+    reasons = MappingProxyType(
+        {
+            preferences.NOT_A_QUESTION: (
+                "inside <interact> must stand 'Guess: w1,w2,...' and 'Question: Would you prefer A over B?'"
+            ),
+            preferences.NOT_A_VECTOR: "the guess must be one number in [0,1] for each attribute, separated by commas",
+            preferences.UNKNOWN_MOVIE: "a question must name two different movies that you were given",
+            FINAL_TURN: "no further question is possible; recommend one unseen movie inside <answer> and </answer>",
+        }
+    )
 
     def _begin(self, task_id: str) -> tuple[str, SessionState]:
         task, final = find_task(task_id), self.max_turns == 1
-        observation = first_observation(task, self.options.prompt)
+        movies, size = _listed(task.seen, task.size, self.options.prompt), task.size
+        prompt = "seen {movies}" if self._compact else preferences.PAPER_PROMPT
+        observation = prompt.format(n=size.attributes, seen=size.seen, movies=movies)
         return self._with_request(observation, task) if final else observation, SessionState(task, final=final)
 
-    def _read(self, response: str, state: SessionState) -> TaggedAction | Question:
-        return parse_action(response, state.task, self.options.prompt, state.final)
-
-    def _reasons(self) -> dict[str, str]:
-        return PAPER_MALFORMED
+    def question(self, content: str, state: SessionState) -> Question | TaggedAction:
+        """Read an estimate and two seen movies, except in the last turn."""
+        if state.final:
+            return malformed(FINAL_TURN)
+        names = [movie_name(movie, state.task.size, self.options.prompt) for movie in state.task.seen]
+        estimate = partial(preferences.read_vector, length=state.task.size.attributes)
+        return preferences.read_question(content, self._compact, estimate, names, preferences.UNKNOWN_MOVIE)
 
     @property
     def answer_instruction(self) -> str:
         """What the agent reads if its next turn must answer: the text of the last turn, once."""
         state = self._state
         if state is None or state.final:  # the unseen movies are known
-            return "" if self.options.prompt == "compact" else _PAPER_LAST_REMINDER
+            return "" if self._compact else _PAPER_LAST_REMINDER
         return final_request(state.task, self.options.prompt)
 
     def _ask(self, state: SessionState, question: Question) -> StepResult:
-        first, second = (state.task.seen[position] for position in (question.first, question.second))
-        reply = preferences.preference(state.task.weights, first, second)
+        task, first, second = state.task, state.task.seen[question.first], state.task.seen[question.second]
+        observation = reply = question.reply(task.weights, task.seen)
         known = preferences.comparison(question.first, question.second, reply)
-        similarity = preferences.cosine(question.estimate, state.task.weights)
+        similarity = preferences.cosine(question.estimate, task.weights)
         new = replace(state, similarity=similarity, comparisons=(*state.comparisons, known))
-        observation = reply_observation(state.task, question, reply, self.options.prompt)
+        if self._compact:  # the preferred movie
+            preferred = {preferences.YES: first, preferences.NO: second}.get(reply)
+            observation = movie_name(preferred, task.size, "compact") if preferred else reply.lower()
         progress = preferences.progresses(state.similarity, similarity)
         query = f"Would you prefer {first.name} over {second.name}?"
         return self._end_turn(*self._before_last(new, observation), valid=True, progress=progress, query=query)
@@ -189,7 +163,7 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
         return self._end_malformed(*self._before_last(state, self._malformed_text(parsed)), query="")
 
     def _with_request(self, observation: str, task: Task) -> str:
-        space = " " if self.options.prompt == "compact" else "\n\n"
+        space = " " if self._compact else "\n\n"
         return observation + space + final_request(task, self.options.prompt)
 
     def _before_last(self, new: SessionState, observation: str) -> tuple[SessionState, str]:

@@ -16,8 +16,8 @@ from functools import cache, lru_cache
 from typing import Literal
 
 from rl_agents.envs.movie_recommendation import MovieRecommendationOptions
-from rl_agents.envs.panels import Panel, held_out, unknown_task
 from rl_agents.envs.preferences import Levels, Movie, best_movies
+from rl_agents.envs.task_sets import TaskSets, held_out, unknown_task
 
 TASKS, TESTS = 1000, 300
 SPLIT_SEED = "movie_recommendation-2025"
@@ -67,13 +67,11 @@ class Task:
 
     @property
     def best(self) -> Movie:
-        """The only correct recommendation."""
         return best_movies(self.weights, self.unseen)[0]
 
 
 @lru_cache(maxsize=4096)
 def find_task(task_id: str) -> Task:
-    """Return the session ``task_id``."""
     name, _, number = task_id.partition("/")
     found = _NUMBER.fullmatch(number)
     size = next((size for size in SIZES.values() if size.name == name), None)
@@ -113,10 +111,9 @@ def _draw_movies(draw: Callable[[int], int], size: Size) -> tuple[Movie, ...]:
 
 
 @cache
-def _splits() -> Panel:
+def _splits() -> TaskSets:
     return held_out([f"{number:04d}" for number in range(TASKS)], SPLIT_SEED, TESTS)
 
 
 def task_ids(split: str, options: MovieRecommendationOptions) -> list[str]:
-    """Return the frozen ``train`` or ``test`` ids of the options' size."""
     return [f"{SIZES[options.size].name}/{number}" for number in _splits()[split]]

@@ -170,7 +170,6 @@ TAGS = ("answer", "tool_call", "tool_response")
 
 
 def words() -> list[str]:
-    """Return the vocabulary of questions, results and calls, and all names."""
     forms = ["first", "?", ";", "nothing", "invalid", "error:", "correct", "wrong", COMPACT_ANSWER_NOW]
     relations = [*(relation.name for relation in RELATIONS), *(aside for aside, *_ in ASIDES)]
     names = [name for pool in SIZES[QUESTIONS].names.values() for name in pool]

@@ -124,7 +124,6 @@ class EpisodeState:
 
     @property
     def missing(self) -> frozenset[str]:
-        """The supporting passages that were not found yet."""
         return frozenset(self.task.question.supporting) - frozenset(self.seen)
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from rl_agents.data.tables import Columns, Table
 from rl_agents.envs.multihop_qa import MultihopQAOptions
 from rl_agents.envs.multihop_qa.world import COUNTS, SIZES, World, make_world, world_questions
-from rl_agents.envs.panels import TableTasks, held_out, unknown_task
 from rl_agents.envs.questions import Question, from_kept, kept_tables, question_table, read_questions
+from rl_agents.envs.task_sets import TableTasks, held_out, unknown_task
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage, PassageStore, open_index
 
@@ -39,7 +39,6 @@ class Task:
 
 
 def find_source(options: MultihopQAOptions) -> Source:
-    """Return the source in the keys ``env.questions``, ``env.test_questions`` and ``env.passages``."""
     if options.questions in SIZES:
         return Worlds(options.questions)
     names = (options.questions, options.test_questions, options.passages)

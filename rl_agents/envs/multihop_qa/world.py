@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
-from rl_agents.envs.panels import shuffled_ids, stored_words
 from rl_agents.envs.questions import Question
+from rl_agents.envs.task_sets import shuffled_ids, stored_words
 from rl_agents.retrieval.passages import Passage
 
 _STORED = stored_words(__file__, "world.json")

@@ -119,7 +119,6 @@ def _call(state: SearchState, done: set[Call], slips: Slips) -> Call | None:
 
 
 def words() -> list[str]:
-    """Return the vocabulary of prompts, calls, titles and ids."""
     prompts = [FIND, NEXT, NOTHING, DONE, SEARCH, EXPAND, BAD_TURN, BAD_CALL, *REASONS]
     titles = [*SMALL_SUBJECTS, *SMALL_METHODS, *SMALL_JARGON]
     calls = [*(call_begin(*call) for call in _ARGUMENTS.items()), CALL_END]

@@ -15,8 +15,8 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rl_agents.envs.panels import shuffled_ids, stored_words
 from rl_agents.envs.paper_search.library import Paper
+from rl_agents.envs.task_sets import shuffled_ids, stored_words
 
 Term = tuple[str, str]
 
@@ -124,7 +124,6 @@ def small_papers(number: int) -> list[Paper]:
 
 
 def small_ids() -> list[str]:
-    """Return the ids of a small library, one word each."""
     return [f"p{number:02d}" for number in range(SMALL_CELLS * SMALL_CELL_SIZE)]
 
 
@@ -142,7 +141,6 @@ def _draft(cell: Cell, rng: random.Random, other_name: float) -> Draft:
 def _citations(
     ids: Sequence[str], drafts: Sequence[Draft], rng: random.Random, in_cell: int
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the citations of every paper, oldest first."""
     by_cell: dict[Cell, list[str]] = {}
     by_part: dict[Cell, list[str]] = {}
     for place, (paper_id, draft) in enumerate(zip(ids, drafts, strict=True)):
@@ -161,7 +159,6 @@ def _some(items: Sequence[str], count: int, rng: random.Random) -> list[str]:
 
 
 def _sentences(draft: Draft, rng: random.Random) -> tuple[str, str]:
-    """Return title and abstract, both with the paper's names."""
     words: Mapping[str, str] = dict(zip(("subject", "method", "setting"), draft.wordings, strict=True))
     parts = [rng.choice(choices) for choices in (_OPENINGS, _MIDDLES, _ENDINGS)]
     abstract = " ".join(part.format(**words, count=rng.randint(3, 60)) for part in parts)

@@ -79,7 +79,6 @@ class Library:
 
     @classmethod
     def in_memory(cls, papers: Sequence[Paper], retrieval: RetrieverKeys) -> Library:
-        """Build a library in memory."""
         store = PassageStore.build(paper.passage for paper in papers)
         links = citation_links(papers, {paper.paper_id: paper.paper_id for paper in papers})
         return cls(store, links.__getitem__, retrieval.over(store), {p.paper_id: p.facets for p in papers})

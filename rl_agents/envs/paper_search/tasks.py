@@ -19,10 +19,10 @@ from typing import Any
 from rl_agents.data.row_cache import keep
 from rl_agents.data.tables import fingerprint, table_files
 from rl_agents.envs.options import RetrieverKeys
-from rl_agents.envs.panels import held_out, unknown_task
 from rl_agents.envs.paper_search import PaperSearchOptions
 from rl_agents.envs.paper_search.generated import SETTINGS, generated_papers, small_papers
 from rl_agents.envs.paper_search.library import Library, Paper, Task, citation_links, read_papers, read_queries
+from rl_agents.envs.task_sets import held_out, unknown_task
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage, PassageStore
 
@@ -170,7 +170,6 @@ def find_papers(options: PaperSearchOptions) -> Papers:
 
 
 def task_ids(split: str, options: PaperSearchOptions) -> list[str]:
-    """Return the ``train`` or ``test`` ids of a source; raises as `find_papers` does."""
     return list(find_papers(options).task_ids(split))
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from rl_agents.envs.panels import uniform_draw
 from rl_agents.envs.pivot import PivotOptions
+from rl_agents.envs.task_sets import uniform_draw
 from rl_agents.errors import InputError
 from rl_agents.rewards.verifiers import Verifier, make_verifier, self_check
 from rl_agents.traces.desk import desk_turns
@@ -29,7 +29,6 @@ class PivotSet:
 
 
 def task_ids(split: str, options: PivotOptions) -> list[str]:
-    """Return the ids of the turns of ``split``; raises as `load_pivots` does."""
     found = load_pivots(options)
     return list(found.train if split == "train" else found.test)
 

@@ -8,7 +8,7 @@ otherwise after the fourth, so that its episodes teach what several replies toge
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -21,18 +21,12 @@ from rl_agents.envs.preference_estimation.env import (
     estimate_text,
     question_text,
 )
-from rl_agents.envs.preference_estimation.tasks import STARTER_SETTING, Task
-from rl_agents.envs.preferences import PROBLEMS, Comparison, agreeing, possible_weights
+from rl_agents.envs.preference_estimation.tasks import STARTER_SETTING
+from rl_agents.envs.preferences import PROBLEMS, agreeing, possible_weights
 from rl_agents.envs.starters import INIT_STD, Act, ScriptedPlayer, Slips, word_starter
 from rl_agents.envs.stateful import MALFORMED_REASONS
 
 MAX_VECTORS = 8192
-
-
-def belief(task: Task, known: Sequence[Comparison]) -> NDArray[np.int64]:
-    """Return the weight vectors that contradict the fewest replies."""
-    weights = possible_weights("preference_estimation", len(task.weights), task.levels, MAX_VECTORS)
-    return agreeing(weights, ((task.movies[i], task.movies[j], sign) for i, j, sign in known))
 
 
 def mean_direction(weights: NDArray[np.int64]) -> tuple[float, ...]:
@@ -59,7 +53,8 @@ def _begin(env: PreferenceEstimationEnv, slips: Slips) -> Act:
 
 def _action(state: GameState, answers: bool, slips: Slips) -> str:
     task = state.task
-    estimate = estimate_text(mean_direction(belief(task, state.known)), task, "compact")
+    weights = possible_weights("preference_estimation", len(task.weights), task.levels, MAX_VECTORS)
+    estimate = estimate_text(mean_direction(agreeing(weights, task.movies, state.known)), task, "compact")
     if answers:
         return f"<answer> {estimate} </answer>"
     return f"<interact> {estimate} {question_text(task, *_pair(state, slips), 'compact')} </interact>"
@@ -80,7 +75,6 @@ def vector_words(separator: str) -> list[str]:
 
 
 def words() -> list[str]:
-    """Return the vocabulary of compact prompts, scores, and estimates."""
     problems = [*MALFORMED_REASONS, *PROBLEMS, SAME_MOVIE]
     prompts = [">", "=", "invalid", "correct", "wrong"]
     return [*prompts, *problems, *vector_words("/"), *vector_words(",")]

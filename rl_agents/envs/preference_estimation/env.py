@@ -15,7 +15,7 @@ from rl_agents.envs import preferences
 from rl_agents.envs.preference_estimation import SPEC, PreferenceEstimationOptions
 from rl_agents.envs.preference_estimation.tasks import Task, find_task, task_ids
 from rl_agents.envs.preferences import EQUAL, NO, Comparison, Movie, Question, Vector
-from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, observations, read_tags
+from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, observations
 
 PAPER_ANSWER_NOW = (
     "No further question is possible. You must now output your final preference vector inside <answer> and </answer>."
@@ -48,22 +48,6 @@ def read_estimate(content: str, task: Task, style: str) -> Vector | None:
     return tuple(values[number] for number in numbers) if known else None
 
 
-def parse_action(response: str, task: Task, style: str) -> TaggedAction | Question:
-    """Read one action from ``response`` (`rl_agents.envs.stateful.read_tags`).
-
-    A question must have an estimate with all numbers in [0, 1] and two different movies. An answer may be any text: it
-    is final, and right or wrong.
-    """
-    action = read_tags(response)
-    if action.kind != "interact":
-        return action
-    estimate = partial(read_estimate, task=task, style=style)
-    positions = {name.lower(): position for position, name in enumerate(movie_names(task, style))}
-    return preferences.read_question(
-        action.content, style == "compact", estimate, lambda name: positions.get(name.lower()), SAME_MOVIE
-    )
-
-
 def question_text(task: Task, first: int, second: int, style: str) -> str:
     """Return the question for two movies, without the estimate."""
     names = movie_names(task, style)
@@ -77,22 +61,6 @@ def estimate_text(estimate: Sequence[float], task: Task, style: str) -> str:
     if style == "compact":
         return ",".join(str(int(x * (task.levels - 1) + 0.5)) for x in estimate)
     return ",".join(f"{round(x, 2):g}" for x in estimate)
-
-
-def first_observation(task: Task, style: str) -> str:
-    if style == "compact":
-        return " ".join(movie_names(task, style))
-    movies = "\n".join(f"{m.name}: [{preferences.shown_vector(m.scores, task.levels)}]" for m in task.movies)
-    return preferences.PAPER_PROMPT.format(n=len(task.weights), seen=len(task.movies), movies=movies)
-
-
-def reply_observation(task: Task, question: Question, reply: str, style: str) -> str:
-    """Return the user's ``reply`` (``Yes``, ``No`` or ``Equal``) in a sentence, or such as ``4/2/10 > 0/1/5``."""
-    if style == "compact":
-        names = movie_names(task, style)
-        first, second = names[question.first], names[question.second]
-        return f"{second} > {first}" if reply == NO else f"{first} {'=' if reply == EQUAL else '>'} {second}"
-    return f"The user's reply to your latest question: {reply}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +92,20 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
 
     def _begin(self, task_id: str) -> tuple[str, GameState]:
         task = find_task(task_id)
-        return first_observation(task, self.options.prompt), GameState(task)
+        if self._compact:
+            return " ".join(movie_names(task, "compact")), GameState(task)
+        movies = "\n".join(f"{m.name}: [{preferences.shown_vector(m.scores, task.levels)}]" for m in task.movies)
+        prompt = preferences.PAPER_PROMPT.format(n=len(task.weights), seen=len(task.movies), movies=movies)
+        return prompt, GameState(task)
 
-    def _read(self, response: str, state: GameState) -> TaggedAction | Question:
-        return parse_action(response, state.task, self.options.prompt)
+    def question(self, content: str, state: GameState) -> Question | TaggedAction:
+        """Read an estimate with all numbers in [0, 1] and two different movies."""
+        names = [name.lower() for name in movie_names(state.task, self.options.prompt)]
+        estimate = partial(read_estimate, task=state.task, style=self.options.prompt)
+        return preferences.read_question(content.lower(), self._compact, estimate, names, SAME_MOVIE)
 
-    def _reasons(self) -> dict[str, str]:
+    @property
+    def reasons(self) -> dict[str, str]:
         numbers = len(self.state.task.weights)
         return {
             preferences.NOT_A_QUESTION: (
@@ -143,7 +119,7 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
     def _ask(self, state: GameState, question: Question) -> StepResult:
         task = state.task
         similarity = preferences.cosine(question.estimate, task.weights)
-        reply = preferences.preference(task.weights, task.movies[question.first], task.movies[question.second])
+        reply = question.reply(task.weights, task.movies)
         fact = preferences.comparison(question.first, question.second, reply)
         new = replace(
             state,
@@ -153,7 +129,11 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
         )
         progress = preferences.progresses(state.similarity, similarity)
         query = question_text(task, question.first, question.second, self.options.prompt)
-        observation = reply_observation(task, question, reply, self.options.prompt)
+        observation = f"The user's reply to your latest question: {reply}."
+        if self._compact:
+            first, second = (scores_word(task.movies[i]) for i in (question.first, question.second))
+            first, second = (second, first) if reply == NO else (first, second)
+            observation = f"{first} {'=' if reply == EQUAL else '>'} {second}"
         return self._end_turn(new, observation, valid=True, progress=progress, query=query)
 
     def _answer(self, state: GameState, content: str) -> StepResult:

@@ -18,9 +18,9 @@ from itertools import count
 
 from rl_agents.config.options import keys_of, read_options
 from rl_agents.envs.options import part_of
-from rl_agents.envs.panels import drawn_ids, numbered_ids, unknown_task
 from rl_agents.envs.preference_estimation import PreferenceEstimationOptions, SizeKeys
 from rl_agents.envs.preferences import Levels, Movie
+from rl_agents.envs.task_sets import drawn_ids, numbered_ids, unknown_task
 from rl_agents.errors import InputError
 
 SEED = "preference_estimation-2025"
@@ -63,7 +63,6 @@ class Setting(SizeKeys):
 
     @property
     def different(self) -> int:
-        """Number of different tasks."""
         vectors = self.levels**self.attributes
         movies = self._balanced_movies() if self.sampling == "balanced" else vectors
         return (vectors - 1) * math.comb(movies, self.movies)
@@ -100,7 +99,6 @@ def task_ids(split: str, options: PreferenceEstimationOptions) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def find_task(task_id: str) -> Task:
-    """Return the task ``task_id``."""
     match = _TASK_ID.fullmatch(task_id)
     if match is None or match[4] not in SAMPLINGS or (match[5] and int(match[6]) >= SIZES[match[5]]):
         form = "<attributes>-<movies>-<levels>-<sampling>/<split>/<number>"

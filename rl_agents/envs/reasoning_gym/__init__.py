@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from rl_agents.config.options import key
 from rl_agents.envs.gymnasium_adapter import LibraryEnv, options_of, words_starter
-from rl_agents.envs.panels import unknown_task
 from rl_agents.envs.spec import EnvFamily, EnvSpec, StarterSpec
 from rl_agents.envs.stateful import StepResult
+from rl_agents.envs.task_sets import unknown_task
 from rl_agents.errors import InputError, NoPlayer, described, named, number_from, report_once, unknown
 from rl_agents.installation import import_extra
 

@@ -16,9 +16,7 @@ class SituationPuzzlesOptions(JudgeKeys, PromptKey):
     """Keys of situation_puzzles; see docs/environments/active_reasoning.md."""
 
     judge: Literal["rule", "openai"] = key("rule", "judge: rule compares words, openai asks a model on a server")
-    puzzles: Literal["cases", "small", "demo"] = key(
-        "cases", "puzzle set: 500 generated stories, 500 short ones, or 12 written by hand"
-    )
+    puzzles: Literal["cases", "small"] = key("cases", "puzzle set: 500 generated stories, or 500 short ones")
     data: str = key("", "folder with train.json and test.json in AR-Bench's format, instead of the built-in puzzles")
     f1: Literal["word", "char"] = key("word", "unit of the reward's F1")
     success_threshold: float = key(0.5, "F1 from which an answer is a success; does not change the reward", gt=0, le=1)

@@ -27,14 +27,12 @@ Belief = tuple[tuple[str, ...], ...]
 
 
 def theme_of(puzzle: Puzzle) -> Theme:
-    """Return the theme of a generated puzzle."""
     if not puzzle.slots:
         raise InputError(f"puzzle {puzzle.puzzle_id} has no theme: the scripted player only knows generated puzzles")
-    return tasks.themes()[puzzle.given[0]]
+    return tasks.themes()[puzzle.theme]
 
 
 def slots_of(puzzle: Puzzle) -> Belief:
-    """Return all possible values of the slots of a generated puzzle."""
     slots = theme_of(puzzle).slots
     return tuple(tuple(slots[name]) for name, _ in puzzle.slots)
 
@@ -56,7 +54,6 @@ def question(value: str) -> str:
 
 
 def answer(values: Belief) -> str:
-    """Return the action that answers with the first possible value of every slot."""
     return f"<answer> {' '.join(open_values[0] for open_values in values)} </answer>"
 
 
@@ -118,7 +115,6 @@ def _parts() -> dict[str, list[str]]:
 
 
 def compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
-    """Overwrite the rows of slots and values; see `sum_parts`."""
     parts = _parts()
     sum_parts(weight, vocab, lambda word: parts.get(word, []))
 

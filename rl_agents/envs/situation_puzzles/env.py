@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from rl_agents.envs.situation_puzzles import SPEC, SituationPuzzlesOptions, tasks
 from rl_agents.envs.situation_puzzles.tasks import Puzzle, Reply, task_ids
-from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations, read_tags
+from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations
 from rl_agents.rewards.judges import OpenAIJudge
 from rl_agents.rewards.wording import words
 from rl_agents.tools.thoughts import read_thoughts
@@ -38,47 +39,6 @@ TOO_LONG = "too-long"
 MAX_QUESTION = 1000
 #: A longer answer is cut: its F1 is near 0, and counting must stay cheap.
 MAX_ANSWER = 20_000
-
-PAPER_MALFORMED = {
-    NO_QUESTION: "<interact> holds no words",
-    TOO_LONG: f"a question may have {MAX_QUESTION} characters at most",
-}
-
-
-def parse_action(response: str) -> TaggedAction:
-    """Read one action from ``response`` (`rl_agents.envs.stateful.read_tags`).
-
-    A question must have words, but not too many. The judge decides if it is a yes-or-no question. Any answer is
-    well-formed.
-    """
-    action = read_tags(response)
-    if action.kind != "interact":
-        return action
-    if len(action.content) > MAX_QUESTION:
-        return malformed(TOO_LONG)
-    return action if words(action.content) else malformed(NO_QUESTION)
-
-
-def first_observation(puzzle: Puzzle, style: str) -> str:
-    if style != "compact":
-        return _PAPER_PROMPT.format(puzzle=puzzle.surface)
-    if not puzzle.slots:
-        return puzzle.surface
-    return f"{puzzle.given[0]} : {' '.join(slot for slot, _ in puzzle.slots)}"
-
-
-def story(puzzle: Puzzle, style: str) -> str:
-    if style == "compact" and puzzle.slots:
-        return " ".join(value for _, value in puzzle.slots)
-    return puzzle.bottom
-
-
-def reply_observation(reply: str, style: str) -> str:
-    """Return the judge's reply in its own words, or in one word in the compact style."""
-    if style == "compact":
-        return "not-a-question" if reply == tasks.NOT_A_QUESTION else reply.lower()
-    return reply
-
 
 PROMPT = """\
 You are the referee of a game where players are shown a <Surface> and you are given the <Bottom>. You need to \
@@ -158,7 +118,6 @@ QuestionJudge = RuleQuestionJudge | ServerQuestionJudge
 
 
 def make_judge(options: SituationPuzzlesOptions) -> QuestionJudge:
-    """Build the judge of the environment's options; raises as `OpenAIJudge.from_keys`."""
     return RuleQuestionJudge() if options.judge == "rule" else ServerQuestionJudge.from_keys(options)
 
 
@@ -180,6 +139,12 @@ class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
     registered = SPEC
     task_ids = staticmethod(task_ids)
     answer_now = PAPER_ANSWER_NOW
+    reasons = MappingProxyType(
+        {
+            NO_QUESTION: "<interact> holds no words",
+            TOO_LONG: f"a question may have {MAX_QUESTION} characters at most",
+        }
+    )
 
     def __init__(self, options: SituationPuzzlesOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
@@ -189,22 +154,30 @@ class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
 
     def _begin(self, task_id: str) -> tuple[str, PuzzleState]:
         puzzle = tasks.find_puzzle(task_id, self.options.data)
-        return first_observation(puzzle, self.options.prompt), PuzzleState(puzzle)
+        if not self._compact:
+            return _PAPER_PROMPT.format(puzzle=puzzle.surface), PuzzleState(puzzle)
+        slots = " ".join(slot for slot, _ in puzzle.slots)
+        return f"{puzzle.theme} : {slots}" if slots else puzzle.surface, PuzzleState(puzzle)
 
-    def _read(self, response: str, state: PuzzleState) -> TaggedAction:
-        return parse_action(response)
+    def question(self, content: str, state: PuzzleState) -> str | TaggedAction:
+        """Return the text. The judge decides if it is a yes-or-no question."""
+        if len(content) > MAX_QUESTION:
+            return malformed(TOO_LONG)
+        return content if words(content) else malformed(NO_QUESTION)
 
-    def _reasons(self) -> dict[str, str]:
-        return PAPER_MALFORMED
+    def _story(self, puzzle: Puzzle) -> str:
+        return " ".join(value for _, value in puzzle.slots) if self._compact and puzzle.slots else puzzle.bottom
 
     async def _ask(self, state: PuzzleState, question: str) -> StepResult:
         reply = await self._judge.reply(state.puzzle, question)
         new = replace(state, asked=(*state.asked, (question, reply)))
-        observation = reply_observation(reply.text, self.options.prompt)
+        observation = reply.text
+        if self._compact:
+            observation = "not-a-question" if observation == tasks.NOT_A_QUESTION else observation.lower()
         return self._end_turn(new, observation, valid=True, progress=not reply.stalls, query=question)
 
     def _answer(self, state: PuzzleState, answer: str) -> StepResult:
-        reference = story(state.puzzle, self.options.prompt)
+        reference = self._story(state.puzzle)
         word, char = (tasks.f1_score(answer[:MAX_ANSWER], reference, unit) for unit in tasks.F1_UNITS)
         earned = (word, char)[self._unit]
         new = replace(state, f1=(word, char))
@@ -218,7 +191,7 @@ class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
         return {
             "task_id": state.puzzle.puzzle_id,
             "success": state.f1[self._unit] >= self.options.success_threshold,
-            "references": [story(state.puzzle, self.options.prompt)],
+            "references": [self._story(state.puzzle)],
             "anchor": f"{state.puzzle.puzzle_id} | {' | '.join(known)}",
             "metrics": {
                 "questions": len(state.asked),

@@ -1,7 +1,7 @@
 """The puzzles of SituationPuzzles, their train and test sets, and the rule judge.
 
 Ids are ``lighthouse/2/raiders.pigeon.oath.reef`` (theme, visible detail, values), ``lighthouse/raiders.pigeon.oath`` of
-the set ``small``, ``demo/anniversary``, or ``train/0007`` of a folder in AR-Bench's format. A theme (``themes.json``)
+the set ``small``, or ``train/0007`` of a folder in AR-Bench's format. A theme (``themes.json``)
 is a scene with four slots of five values, and one value for each slot makes a story. A value is one word, one sentence
 of the story, and a few synonyms for the rule judge.
 
@@ -24,8 +24,8 @@ from typing import Any
 
 from rl_agents.data.hub import PREFIX
 from rl_agents.data.tables import Table, object_of, open_table, text_of
-from rl_agents.envs.panels import Panel, held_out, shuffled_ids, stored_words, unknown_task
 from rl_agents.envs.situation_puzzles import SituationPuzzlesOptions
+from rl_agents.envs.task_sets import TaskSets, held_out, shuffled_ids, stored_words, unknown_task
 from rl_agents.errors import InputError
 from rl_agents.rewards.wording import negated, stem, stems, word_set, words
 
@@ -49,11 +49,11 @@ class Fact:
     """A statement that is true or false in a story.
 
     Attributes:
-        cues: groups of stems (`stems`). A question is about the fact if it has a word of every group.
+        cues: stems (`stems`). A question is about the fact if it has one of them.
         true: the judge's answer to such a question.
     """
 
-    cues: tuple[frozenset[str], ...]
+    cues: frozenset[str]
     true: bool
 
 
@@ -66,7 +66,7 @@ class Puzzle:
         surface: the scene that the agent reads.
         bottom: the story.
         facts, key_questions: the knowledge of the rule judge; the answers to key questions are yes.
-        given: of generated puzzles, theme and visible detail.
+        theme: of generated puzzles, its name.
         slots: of generated puzzles, (name of the slot, hidden value) pairs.
     """
 
@@ -75,7 +75,7 @@ class Puzzle:
     bottom: str
     facts: tuple[Fact, ...] = ()
     key_questions: tuple[str, ...] = ()
-    given: tuple[str, ...] = ()
+    theme: str = ""
     slots: tuple[tuple[str, str], ...] = ()
 
 
@@ -107,7 +107,7 @@ def rule_reply(puzzle: Puzzle, question: str) -> Reply:
     if not said or said[0] in OPEN_QUESTIONS:
         return Reply(NOT_A_QUESTION)
     asked = stems(question)
-    touched = [(i, fact) for i, fact in enumerate(puzzle.facts) if all(asked & group for group in fact.cues)]
+    touched = [(i, fact) for i, fact in enumerate(puzzle.facts) if asked & fact.cues]
     if touched:
         true = all(fact.true for _, fact in touched)
         return _reply(true, negated(question), [f"fact {i}" for i, _ in touched])
@@ -162,28 +162,12 @@ class Theme:
     also: dict[str, list[str]]
 
     def cues(self, value: str) -> frozenset[str]:
-        """Return the stems by which the judge recognizes a value."""
         return frozenset(map(stem, (value, *self.also.get(value, ()))))
 
 
 @cache
 def themes() -> dict[str, Theme]:
-    """Return the themes by name, in the file's order."""
     return {name: Theme(name, **entry) for name, entry in stored_words(__file__, "themes.json").items()}
-
-
-def puzzle_from(theme: Theme, given: int, values: Sequence[str], puzzle_id: str) -> Puzzle:
-    """Return the puzzle with visible detail number ``given`` and these values in the theme's first slots."""
-    chosen = list(zip(theme.slots, values, strict=False))
-    facts = [Fact((theme.cues(other),), other == value) for slot, value in chosen for other in theme.slots[slot]]
-    return Puzzle(
-        puzzle_id=puzzle_id,
-        surface=theme.surface.format(given=theme.given[given]),
-        bottom=" ".join(theme.slots[slot][value] for slot, value in chosen),
-        facts=tuple(facts),
-        given=(theme.name, theme.given[given]),
-        slots=tuple(chosen),
-    )
 
 
 SPLITS = ("train", "test")
@@ -240,31 +224,20 @@ def key_questions(tree: Any) -> tuple[str, ...]:
 #: Stories of a set, and those of them for tests; seed of the draw.
 STORIES, TESTS = 500, 100
 SEED = "situation_puzzles-2025"
-DEMO_TEST = 4
 SMALL_THEMES, SMALL_SLOTS = 4, 3
 
 
 def task_ids(split: str, options: SituationPuzzlesOptions) -> list[str]:
-    """Return the ``train`` or ``test`` ids of a puzzle set or of a folder."""
-    return list(read_split(options.data, split)) if options.data else set_ids(options.puzzles, split)
-
-
-def set_ids(puzzles: str, split: str) -> list[str]:
-    """Return the ``train`` or ``test`` ids of ``cases``, ``small`` or ``demo``."""
-    if puzzles != "demo":
-        return list(_splits(puzzles)[split])
-    ids = list(demo_puzzles())
-    return ids[:-DEMO_TEST] if split == "train" else ids[-DEMO_TEST:]
+    return list(read_split(options.data, split) if options.data else _splits(options.puzzles)[split])
 
 
 @cache
-def _splits(puzzles: str) -> Panel:
+def _splits(puzzles: str) -> TaskSets:
     seed = f"{SEED}-{puzzles}"
     return held_out(sorted(shuffled_ids(_stories(puzzles), seed)[:STORIES]), seed, TESTS)
 
 
 def _stories(puzzles: str) -> Iterator[str]:
-    """Yield the ids of all stories."""
     small = puzzles == "small"
     for theme in list(themes().values())[: SMALL_THEMES if small else None]:
         details = [""] if small else [f"{number}/" for number in range(len(theme.given))]
@@ -281,10 +254,10 @@ def find_puzzle(task_id: str, data: str = "") -> Puzzle:
         if task_id not in known:
             raise unknown_task("situation_puzzles", task_id, known, next(iter(known)))
         return known[task_id]
-    found = demo_puzzles().get(task_id) or _generated(task_id)
+    found = _generated(task_id)
     if found is None:
-        near = [name for kind in ("small", "cases") for split in ("train", "test") for name in set_ids(kind, split)]
-        raise unknown_task("situation_puzzles", task_id, [*demo_puzzles(), *near], near[0])
+        near = [name for kind in ("small", "cases") for split in SPLITS for name in _splits(kind)[split]]
+        raise unknown_task("situation_puzzles", task_id, near, near[0])
     return found
 
 
@@ -294,26 +267,15 @@ def _generated(task_id: str) -> Puzzle | None:
     theme = themes().get(name)
     if theme is None or (detailed and given not in map(str, range(len(theme.given)))):
         return None
-    chosen = values.split(".")
-    if len(chosen) != (len(theme.slots) if detailed else SMALL_SLOTS):
+    slots, named = list(theme.slots)[: None if detailed else SMALL_SLOTS], values.split(".")
+    chosen = tuple(zip(slots, named, strict=False))
+    if len(named) != len(slots) or not all(value in theme.slots[slot] for slot, value in chosen):
         return None
-    try:
-        return puzzle_from(theme, int(given or 0), chosen, task_id)
-    except KeyError:
-        return None
-
-
-@cache
-def demo_puzzles() -> dict[str, Puzzle]:
-    """Return the hand-written puzzles by id, in the file's order."""
-    found = {}
-    for name, entry in stored_words(__file__, "demo.json").items():
-        facts = [_fact(cues, true) for true in (True, False) for cues in entry["yes" if true else "no"]]
-        puzzle_id = f"demo/{name}"
-        found[puzzle_id] = Puzzle(puzzle_id, entry["surface"], entry["bottom"], tuple(facts))
-    return found
-
-
-def _fact(cues: str, true: bool) -> Fact:
-    """Read ``"deaf hear/sound"``: groups of words, separated by slashes."""
-    return Fact(tuple(frozenset(map(stem, group.split())) for group in cues.split("/")), true)
+    return Puzzle(
+        puzzle_id=task_id,
+        surface=theme.surface.format(given=theme.given[int(given or 0)]),
+        bottom=" ".join(theme.slots[slot][value] for slot, value in chosen),
+        facts=tuple(Fact(theme.cues(one), one == value) for slot, value in chosen for one in theme.slots[slot]),
+        theme=theme.name,
+        slots=chosen,
+    )

@@ -17,8 +17,8 @@ from transformers.utils import get_json_schema
 
 from rl_agents.background import settled
 from rl_agents.envs.gymnasium_adapter import LibraryEnv, reached
-from rl_agents.envs.panels import TableTasks, table_tasks
 from rl_agents.envs.stateful import StepResult
+from rl_agents.envs.task_sets import TableTasks, table_tasks
 from rl_agents.envs.tool_class import PREFIX
 from rl_agents.envs.tool_turns import opening
 from rl_agents.errors import InputError, defined_at, named, number_from

@@ -14,7 +14,7 @@ from typing import Any
 from rl_agents.envs.blackbox.agents import hosted_agent
 from rl_agents.envs.blackbox.env import BlackboxEnv
 from rl_agents.envs.gymnasium_adapter import named_player
-from rl_agents.envs.panels import held_out
+from rl_agents.envs.task_sets import held_out
 from rl_agents.envs.verifiers import PAGE, SPEC, VerifiersOptions
 from rl_agents.errors import InputError, similar_file
 from rl_agents.gateway.agent_interpreter import HostedAgent

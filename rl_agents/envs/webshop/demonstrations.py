@@ -22,7 +22,6 @@ from rl_agents.tools.calls import ToolCall, write_response
 
 
 def expert_command(store: Store, goal: Goal, state: EpisodeState) -> str:
-    """Return the next command of a player that never errs."""
     turn, product = state.turn, store.product(goal.asin)
     assert product is not None
     if turn.page.kind == SEARCH:
@@ -56,7 +55,6 @@ def wanted_options(product: Product, goal: Goal) -> Mapping[str, str]:
 
 
 def in_style(command: str, style: str) -> str:
-    """Return the response with a command in a prompt style, without thoughts."""
     if style == "3spo":
         return f"<action>{command}</action>"
     if style == "steppo":
@@ -113,7 +111,6 @@ def _action(store: Store, goal: Goal, state: EpisodeState, slips: Slips) -> str:
 
 
 def words() -> list[str]:
-    """Return every word except special tokens: those of pages, requests and commands, and all prices."""
     pages = ["page", "search", "results", "item", "done"]
     products = ["description", "features", "reviews", "no", ";", "is", "color", "size"]
     requests = ["buy", "under", "invalid", *COMPACT_PROBLEMS, "bought", "right", "wrong"]

@@ -40,7 +40,6 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         return prompts.first_observation(turn, self.options.prompt), EpisodeState(task_id, turn)
 
     def step(self, action: str) -> StepResult:
-        """Run one turn with the agent's whole response."""
         state = self.state
         read = prompts.read_command(action, state.turn.page, self.options.prompt)
         if read.problem:
@@ -67,7 +66,6 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         return self._end_turn(new, observation, reward, valid=valid, progress=None, terminated=True, query=query)
 
     def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
-        """Return the prompt of a single step, as the papers rebuild it; see `rl_agents.chat.template`."""
         state = self.last_state
         return prompts.window(state.turn, self.options.prompt, state.problem, history, max(state.turns, len(history)))
 

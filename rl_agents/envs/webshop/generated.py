@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
-from rl_agents.envs.panels import stored_words
+from rl_agents.envs.task_sets import stored_words
 from rl_agents.envs.webshop.records import Entry, Instruction, Product, product_from_record, seeded
 
 SMALL_PRODUCTS = 300
@@ -63,19 +63,16 @@ _STYLES, _WORDINGS = tuple(_STORED["styles"]), tuple(_STORED["wordings"])
 
 
 def shop_entries(count: int) -> Iterator[tuple[Entry, float | None]]:
-    """Yield products 0 to ``count`` - 1 of the large language, with the share that has been made."""
     for number in range(count):
         yield shop_entry(number), number / count
 
 
 def small_entries() -> Iterator[tuple[Entry, float | None]]:
-    """Yield the 300 products of the small language."""
     for number in range(SMALL_PRODUCTS):
         yield small_entry(number), number / SMALL_PRODUCTS
 
 
 def shop_entry(number: int) -> Entry:
-    """Return product ``number`` with one instruction."""
     rng = seeded(f"webshop/generated/{number}")
     kind = rng.choice(KINDS)
     department = DEPARTMENTS[kind.department]

@@ -77,7 +77,6 @@ class Move:
 
 
 def view(store: Store, state: State) -> Page:
-    """Return the page of a state."""
     if state.page == SEARCH:
         return Page(SEARCH, ("Search",), (SEARCH_ACTION,))
     if state.page == DONE:
@@ -93,7 +92,6 @@ def view(store: Store, state: State) -> Page:
 
 
 def act(store: Store, goal: Goal, state: State, command: str) -> Move:
-    """Apply ``search[...]`` or ``click[...]`` to a state, in upper or lower case."""
     name, argument = split_command(command)
     if not name or state.page == DONE:
         return Move(state, NOT_AN_ACTION)

@@ -113,7 +113,6 @@ class Read:
 
 
 def read_command(response: str, page: Page, style: str) -> Read:
-    """Read one command from ``response``; thoughts are ignored."""
     if style == "steppo":
         return _read_call(response)
     spoken = read_thoughts(response).words
@@ -126,7 +125,6 @@ def read_command(response: str, page: Page, style: str) -> Read:
 
 
 def first_observation(turn: ShopReply, style: str) -> str:
-    """Return the whole task with the first page."""
     return window(turn, style, "", (), 0)
 
 
@@ -159,7 +157,6 @@ def window(turn: ShopReply, style: str, problem: str, history: Sequence[tuple[st
 
 
 def last_observation(score: Score, style: str) -> str:
-    """Return the text after the purchase."""
     if style == "compact":
         return "bought right" if score.success else "bought wrong"
     return f"Thank you for shopping with us! Your score (min 0.0, max 1.0): {score.reward:.4g}"
@@ -177,7 +174,6 @@ def compact_words(text: str) -> str:
 
 
 def _seen(turn: ShopReply, style: str, problem: str) -> str:
-    """Return the page, after the problem of the last action."""
     back = _back(turn.page, style)
     texts = [back if text == pages.PREVIOUS else text for text in turn.page.texts]
     if style == "steppo":
@@ -281,7 +277,6 @@ def _compact_item(turn: ShopReply) -> str:
 
 
 def _dollars(price_tag: str) -> str:
-    """Return the first price, in whole dollars."""
     return f"{float(price_tag.split()[0].lstrip('$')):.0f}"
 
 

@@ -155,7 +155,6 @@ def price_limit(price: float, seed: str) -> float:
 
 
 def goal_count(entry: Entry, synthetic: bool) -> int:
-    """Return the number of goals that `goal_at` makes of a product."""
     chosen = _goal_instructions(entry, synthetic)
     return len(chosen) * math.prod(map(len, entry.product.options.values())) if synthetic else len(chosen)
 
@@ -192,7 +191,6 @@ def _goal_instructions(entry: Entry, synthetic: bool) -> list[Instruction]:
 
 
 def attributes_from_record(record: Mapping[str, Any]) -> tuple[tuple[str, ...], Instruction | None]:
-    """Return a product's attributes and its synthetic instruction from an entry of the attribute file."""
     names = tuple(_text(name) for name in record["attributes"]) if "attributes" in record else (NO_ATTRIBUTE,)
     text = record.get("instruction")
     if text is None:
@@ -201,7 +199,6 @@ def attributes_from_record(record: Mapping[str, Any]) -> tuple[tuple[str, ...], 
 
 
 def human_instructions(records: Iterable[Mapping[str, Any]]) -> tuple[Instruction, ...]:
-    """Read the instructions that people wrote for one product."""
     return tuple(
         Instruction(_text(r["instruction"]), _texts(r["instruction_attributes"]), _texts(r["instruction_options"]))
         for r in records
@@ -209,7 +206,6 @@ def human_instructions(records: Iterable[Mapping[str, Any]]) -> tuple[Instructio
 
 
 def seeded(name: str) -> random.Random:
-    """Return a generator that depends on ``name`` alone."""
     return random.Random(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from rapidfuzz import fuzz, utils
 
-from rl_agents.envs.panels import stored_words
+from rl_agents.envs.task_sets import stored_words
 from rl_agents.envs.webshop.records import Goal, Product
 
 _STORED = stored_words(__file__, "reward_words.json")
@@ -78,12 +78,10 @@ class Score:
 
     @property
     def success(self) -> bool:
-        """Whether the purchase is a success in the papers' sense."""
         return self.reward == 1.0
 
 
 def score_purchase(product: Product, chosen: Mapping[str, str], goal: Goal) -> Score:
-    """Return the score of buying ``product`` with the ``chosen`` value of each option axis."""
     attributes = attribute_hits(product, goal.attributes)
     options = option_hits(tuple(chosen.values()), goal.options)
     price = product.price <= goal.price_upper

@@ -61,7 +61,6 @@ class Store:
             return self._search(query)
 
     def goal_count(self, kind: str) -> int:
-        """Return the number of goals of a kind (``human`` or ``synthetic``)."""
         return int(self._meta(f"goals_{kind}"))
 
     def goal(self, kind: str, number: int) -> Goal:

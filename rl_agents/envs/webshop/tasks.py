@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rl_agents.envs.panels import Panel, held_out, without_tests
+from rl_agents.envs.task_sets import TaskSets, held_out, without_tests
 from rl_agents.envs.webshop import WebShopOptions
 from rl_agents.envs.webshop.catalogue import find_catalogue
 from rl_agents.envs.webshop.pages import Move, Page, view
@@ -33,7 +33,6 @@ def task_id(kind: str, number: int) -> str:
 
 
 def split_ids(store: Store, split: str, kind: str, generated: bool) -> list[str]:
-    """Return the ids of a split of the goals of a kind, ``human`` or ``synthetic``."""
     count = store.goal_count(kind)
     if not count:
         other = next((name for name in GOAL_KINDS if store.goal_count(name)), "")
@@ -46,7 +45,6 @@ def split_ids(store: Store, split: str, kind: str, generated: bool) -> list[str]
 
 
 def find_goal(store: Store, name: str) -> Goal:
-    """Return the goal of a task id."""
     match = _TASK_ID.fullmatch(name)
     if match is None:
         raise InputError(f"unknown webshop task '{name[:80]}': a task id reads human/00012")
@@ -63,7 +61,7 @@ def _cached_goal(store: Store, kind: str, number: int, name: str) -> Goal:
 
 
 @lru_cache(maxsize=16)
-def _hashed_split(store: Store, count: int, kind: str) -> Panel:
+def _hashed_split(store: Store, count: int, kind: str) -> TaskSets:
     def asked(name: str) -> tuple[str, float]:
         goal = find_goal(store, name)
         return goal.instruction, goal.price_upper
@@ -86,7 +84,6 @@ def reply(store: Store, goal: Goal, move: Move) -> ShopReply:
 
 @lru_cache(maxsize=8)
 def local_store(catalogue: str) -> Store:
-    """Return the store of a catalog, which all sessions of the process share."""
     return Store(find_catalogue(catalogue).ensure_store())
 
 

@@ -11,7 +11,7 @@ from envs.alfworld.games import game_digest, generate_game
 from envs.test_circuit_decoding import PAPER_SIZES
 from envs.test_preference_estimation import PAPER_SETTINGS
 
-from rl_agents.envs import panels, paper_search
+from rl_agents.envs import paper_search, task_sets
 from rl_agents.envs.alfworld import tasks as alfworld
 from rl_agents.envs.alfworld.scenes import SIZES
 from rl_agents.envs.base import task_ids
@@ -37,13 +37,13 @@ def ids_digest(ids: Iterable[str]) -> str:
 
 
 def circuit_digest(setting: SizeKeys, part: str) -> str:
-    names = panels.numbered_ids(setting.size, part, circuits.SIZES)
+    names = task_sets.numbered_ids(setting.size, part, circuits.SIZES)
     tasks = ((name, circuits.find_task(name)) for name in names)
     return ids_digest(f"{name}: {'; '.join(task.expressions)} = {task.hidden}" for name, task in tasks)
 
 
 def preference_digest(setting: preferences.Setting, part: str) -> str:
-    tasks = map(preferences.find_task, panels.numbered_ids(setting.name, part, preferences.SIZES))
+    tasks = map(preferences.find_task, task_sets.numbered_ids(setting.name, part, preferences.SIZES))
     return ids_digest(f"{t.task_id}: {[movie.scores for movie in t.movies]} = {t.weights}" for t in tasks)
 
 
@@ -116,7 +116,7 @@ def test_long_form_qa() -> None:
         for part in questions.SIZES:
             tasks = (
                 questions.find_task(task_id, None, style)
-                for task_id in panels.numbered_ids("almanac", part, questions.SIZES)
+                for task_id in task_sets.numbered_ids("almanac", part, questions.SIZES)
             )
             said = (f"{t.task_id}|{t.question}|{'|'.join(t.points)}" for t in tasks)
             assert digests[f"{style}/{part}"] == ids_digest(said)
@@ -183,7 +183,7 @@ def test_no_training_task_of_a_small_setting_is_a_test_task(
 
 def test_a_setting_with_fewer_tasks_than_the_test_set_has_is_refused() -> None:
     with pytest.raises(InputError, match="all 2 training tasks of this size are test tasks, too"):
-        panels.without_tests(["a", "b"], ["c"], lambda name: "the same task")
+        task_sets.without_tests(["a", "b"], ["c"], lambda name: "the same task")
 
 
 @pytest.mark.parametrize("size", SIZES)

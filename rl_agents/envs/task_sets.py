@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from rl_agents.data.row_cache import Entry, KeptRows, keep
 from rl_agents.data.tables import Row, Table, object_of, open_table
 from rl_agents.errors import InputError, nearest, unknown
 
-Panel = Mapping[str, tuple[str, ...]]
+TaskSets = Mapping[str, tuple[str, ...]]
 
 
 def uniform_draw(name: str, seed: str) -> float:
@@ -95,7 +95,7 @@ class TableTasks:
 
     env: str
     kept: tuple[KeptRows, ...]
-    splits: Panel
+    splits: TaskSets
 
     def ids(self, split: str) -> tuple[str, ...]:
         return self.splits[split]
@@ -127,30 +127,52 @@ def table_tasks(env: str, name: str, columns: Mapping[str, str]) -> TableTasks:
         InputError: an invalid row; the message names its place.
     """
     table = open_table(name, columns, key="env.columns")
-    return _loaded(env, table, table.version())
+    return read_tasks(env, table, table.version())
 
 
 @lru_cache(maxsize=4)  # every environment needs them
-def _loaded(env: str, table: Table, version: str) -> TableTasks:
-    rows = keep(table.name, f"tasks/{version}", lambda: _entries(table))
-    if not len(rows):
-        raise InputError(f"{table.name}: no tasks in it")
-    given = dict(rows.splits())
-    named = {part: tuple(n for n, split in given.items() if (split or "train") == part) for part in SPLITS}
-    return TableTasks(env, (rows,), named if any(given.values()) else held_out(tuple(given), SPLIT_SEED))
+def read_tasks(
+    env: str,
+    table: Table,
+    version: str,
+    read: Callable[[Row, int], Entry] | None = None,
+    split: Callable[[Mapping[str, str]], TaskSets] | None = None,
+    noun: str = "task",
+) -> TableTasks:
+    """Return the tasks of a table.
+
+    Args:
+        version: changes when the entries change.
+        read: row and its place from 1 -> entry, or `ValueError`; by default the whole row.
+        split: split of every id, empty if not given -> the two sets.
+        noun: name of a task in messages.
+    """
+    rows = keep(table.name, f"{noun}s/{version}", lambda: _entries(table, read or partial(_entry, table), noun), noun)
+    if not (given := dict(rows.splits())):
+        raise InputError(f"{table.name}: no {noun}s in it")
+    return TableTasks(env, (rows,), (split or _as_given)(given))
 
 
-def _entries(table: Table) -> Iterator[Entry]:
-    for row in table:
+def _as_given(given: Mapping[str, str]) -> TaskSets:
+    named = {part: tuple(name for name, split in given.items() if (split or "train") == part) for part in SPLITS}
+    return named if any(given.values()) else held_out(tuple(given), SPLIT_SEED)
+
+
+def _entries(table: Table, read: Callable[[Row, int], Entry], noun: str) -> Iterator[Entry]:
+    seen: set[str] = set()
+    for count, row in enumerate(table, start=1):
         try:
-            task_id = _task_id(row, f"{row.path.stem}-" if len(table.files) > 1 else "")
+            entry = read(row, count)
+            if entry[0] in seen:
+                raise ValueError(f"the {noun} id {entry[0]!a} occurs twice")
         except ValueError as error:
             raise InputError(f"{row.place}: {error}") from None
-        yield task_id, str(row.value.get("split") or ""), row.value  # with its nulls, which an agent may expect
+        seen.add(entry[0])
+        yield entry
 
 
-def _task_id(row: Row, file: str) -> str:
-    record = object_of(row.record(), "a task")
+def _entry(table: Table, row: Row, count: int) -> Entry:
+    record, file = object_of(row.record(), "a task"), f"{row.path.stem}-" if len(table.files) > 1 else ""
     task_id = record.get("id", f"{file}{row.kind}-{row.number}")
     if isinstance(task_id, int) and not isinstance(task_id, bool):
         task_id = str(task_id)
@@ -158,4 +180,4 @@ def _task_id(row: Row, file: str) -> str:
         raise ValueError(f"id is {task_id!a}, not a text")
     if record.get("split") not in (None, *SPLITS):
         raise ValueError(f"split is {record['split']!a}: {nearest(str(record['split']), SPLITS)}")
-    return task_id
+    return task_id, str(row.value.get("split") or ""), row.value  # with its nulls, which an agent may expect
