@@ -11,7 +11,7 @@ import string
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import gymnasium
 from gymnasium.spaces import Text
@@ -91,14 +91,12 @@ StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 Dialogue = list[tuple[str, str]]
 
 
-class EpisodeState(Protocol):
-    """The whole state of an episode: an immutable data class, so that a snapshot is a reference to it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeState:
+    """The whole state of an episode. It is immutable, so that a snapshot is a reference to it."""
 
-    @property
-    def turns(self) -> int: ...
-
-    @property
-    def done(self) -> bool: ...
+    turns: int = 0
+    done: bool = False
 
 
 State = TypeVar("State", bound=EpisodeState)
@@ -123,6 +121,7 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
+    observation_space = observations(1 << 20)
     action_space = Text(max_length=65536, min_length=0, charset=string.printable)
     registered: ClassVar[EnvSpec]
     task_ids: ClassVar[Any]  # a static method
@@ -221,7 +220,7 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
     ) -> StepResult:
         """Count the turn, set the state to ``new``, and return the result of `step`, with ``query`` in ``info``."""
         truncated = not terminated and new.turns + 1 >= self.max_turns
-        counted: State = replace(new, turns=new.turns + 1, done=terminated or truncated)  # type: ignore[type-var]
+        counted: State = replace(new, turns=new.turns + 1, done=terminated or truncated)
         self._state = counted
         info = self._info(counted, valid=valid, progress=progress)
         if query is not None:

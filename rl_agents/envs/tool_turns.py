@@ -41,6 +41,12 @@ def opening(messages: list[dict[str, Any]], definitions: Sequence[Mapping[str, A
     return f"{tool_help(definitions)}\n\n{text}", {"messages": messages, "tools": definitions}
 
 
+def chat(rules: str, question: str, *tools: Tool) -> dict[str, Any]:
+    """Return the beginning of a dialogue as a system message, a user message and tool definitions."""
+    messages = [{"role": "system", "content": rules}, {"role": "user", "content": question}]
+    return {"messages": messages, "tools": [tool.to_openai() for tool in tools]}
+
+
 def read_answer(response: Response) -> tuple[str, str]:
     """Return the answer of a response and its problem for the agent, which is bounded (`feedback`).
 

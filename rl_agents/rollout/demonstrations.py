@@ -159,21 +159,20 @@ def encode_dialogue(
         env: reset to the task; it takes the same steps and writes windows in its own format (``render_window``).
         summarize: `rl_agents.envs.spec.StarterSpec.summarize`.
     """
-    trajectory = _empty()
-    render: RenderWindow | None = getattr(env, "render_window", None)
+    writer = _Writer(context, max_model_len, getattr(env, "render_window", None))
     dialogue: Dialogue | None = None
     for number, (observation, action) in enumerate(turns):
-        dialogue = _after(dialogue, trajectory, observation, "") if dialogue else Dialogue.start(observation, chat)
-        if summarize is not None and (asked := context.summary_prompt(dialogue, context.prompt(dialogue, render))):
+        dialogue = writer.after(dialogue, observation) if dialogue else Dialogue.start(observation, chat)
+        if summarize is not None and (asked := context.summary_prompt(dialogue, writer.prompt(dialogue))):
             text = summarize(turns[:number])
-            if not _append(trajectory, context, asked, SUMMARY_REQUEST, text, max_model_len, SUMMARY_ANCHOR):
+            if not writer.append(asked, SUMMARY_REQUEST, text, SUMMARY_ANCHOR):
                 break
             dialogue = dialogue.summarized(text)
-        if not _add(trajectory, context, dialogue, action, max_model_len, render):
+        if not writer.append(writer.prompt(dialogue), dialogue.observation, action, dialogue.observation):
             break
         if env is not None:
             settled(env.step(action))
-    return trajectory
+    return writer.trajectory
 
 
 def encode_chat(
@@ -188,60 +187,51 @@ def encode_chat(
     """
     said = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
     said = said[-1:] if single else said
-    trajectory = _empty()
+    writer = _Writer(context, max_model_len)
     dialogue = Dialogue.start("", chat_text(messages[: said[0]], tools))
     for number, place in enumerate(said):
         if number:
             calls = messages[said[number - 1]].get("tool_calls", ())
-            dialogue = _after(dialogue, trajectory, "", further_text(messages[said[number - 1] + 1 : place], calls))
-        if not _add(trajectory, context, dialogue, action_text(messages[place]), max_model_len):
+            dialogue = writer.after(dialogue, "", further_text(messages[said[number - 1] + 1 : place], calls))
+        if not writer.append(writer.prompt(dialogue), "", action_text(messages[place]), ""):
             break
-    return trajectory
+    return writer.trajectory
 
 
-def _empty() -> Trajectory:
-    return Trajectory(task_id="", group_id=0, member=0, seed=0, terminated=True, end_cause="demonstration")
+class _Writer:
+    """Adds steps to a trajectory."""
 
+    def __init__(self, context: ContextPolicy, max_model_len: int, render: RenderWindow | None = None) -> None:
+        self.trajectory = Trajectory("", 0, member=0, seed=0, terminated=True, end_cause="demonstration")
+        self._context, self._length, self._render = context, max_model_len, render
 
-def _after(dialogue: Dialogue, trajectory: Trajectory, observation: str, further: str) -> Dialogue:
-    last = trajectory.steps[-1]
-    return dialogue.after(last.prompt_ids, last.response_ids, last.action, observation, further)
+    def prompt(self, dialogue: Dialogue) -> list[int]:
+        return self._context.prompt(dialogue, self._render)
 
+    def after(self, dialogue: Dialogue, observation: str, further: str = "") -> Dialogue:
+        """Return the dialogue after the last step."""
+        last = self.trajectory.steps[-1]
+        return dialogue.after(last.prompt_ids, last.response_ids, last.action, observation, further)
 
-def _add(
-    trajectory: Trajectory,
-    context: ContextPolicy,
-    dialogue: Dialogue,
-    action: str,
-    max_model_len: int,
-    render: RenderWindow | None = None,
-) -> bool:
-    """Add the next step; if it does not fit, end the trajectory and return False."""
-    prompt, observation = context.prompt(dialogue, render), dialogue.observation
-    return _append(trajectory, context, prompt, observation, action, max_model_len, observation)
-
-
-def _append(
-    trajectory: Trajectory, context: ContextPolicy, prompt: list[int], observation: str, action: str,
-    max_model_len: int, anchor: str,
-) -> bool:  # fmt: skip
-    response = context.template.answer_ids(action)
-    if len(prompt) + len(response) > max_model_len:
-        trajectory.terminated, trajectory.truncated = False, True
-        return False
-    trajectory.steps.append(
-        Step(
-            prompt_ids=prompt,
-            response_ids=response,
-            logprobs=[0.0] * len(response),
-            policy_version=-1,
-            finish_reason="stop",
-            observation=observation,
-            anchor=anchor,
-            action=action,
+    def append(self, prompt: list[int], observation: str, action: str, anchor: str) -> bool:
+        """Add a step; if it does not fit, end the trajectory and return False."""
+        response = self._context.template.answer_ids(action)
+        if len(prompt) + len(response) > self._length:
+            self.trajectory.terminated, self.trajectory.truncated = False, True
+            return False
+        self.trajectory.steps.append(
+            Step(
+                prompt_ids=prompt,
+                response_ids=response,
+                logprobs=[0.0] * len(response),
+                policy_version=-1,
+                finish_reason="stop",
+                observation=observation,
+                anchor=anchor,
+                action=action,
+            )
         )
-    )
-    return True
+        return True
 
 
 @lru_cache(maxsize=4)

@@ -19,7 +19,7 @@ from rl_agents.envs.alfworld.families import CHANGES, read_goal
 from rl_agents.envs.alfworld.native import NOTHING_HAPPENS, State
 from rl_agents.envs.alfworld.prompts import STYLES, View, compact_text, find_command, read_command
 from rl_agents.envs.alfworld.tasks import compiled_game, task_ids
-from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
+from rl_agents.envs.stateful import EpisodeState, StatefulEnv, StepResult
 from rl_agents.errors import InputError
 
 
@@ -74,7 +74,7 @@ ANCHORS: Mapping[str, Callable[[View], str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class Episode(EpisodeState):
     """The state of an episode, small and picklable.
 
     Attributes:
@@ -88,16 +88,13 @@ class Episode:
     opening: str
     view: View
     state: State
-    turns: int = 0
     invalid: int = 0
     won: bool = False
-    done: bool = False
 
 
 class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
     """Do a household task by typing commands."""
 
-    observation_space = observations(65536)
     registered = SPEC
     task_ids = staticmethod(task_ids)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rl_agents.envs.circuit_decoding import SPEC, CircuitDecodingOptions, tasks
 from rl_agents.envs.circuit_decoding.tasks import NUM_INPUTS, Task, task_ids
-from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations
+from rl_agents.envs.stateful import EpisodeState, StepResult, TaggedAction, TaggedEnv, malformed
 
 _PAPER_PROMPT = """\
 Welcome to the Circuit Deduction Challenge!
@@ -42,8 +42,6 @@ candidate list inside <answer> and </answer>. For example, if A corresponds to c
 your answer must be: <answer>13, 6</answer>.
 
 Please start with your first query."""
-
-PAPER_ANSWER_NOW = "No further query is possible. You must now submit your final answer inside <answer> and </answer>."
 
 NOT_A_QUERY = "not-a-query"
 UNKNOWN_CIRCUIT = "unknown-circuit"
@@ -78,8 +76,8 @@ def query_text(label: str, bits: str, style: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class GameState:
-    """The state of an episode. Immutable, so a snapshot is a reference.
+class GameState(EpisodeState):
+    """The state of an episode.
 
     Attributes:
         survivors: for every hidden circuit, the candidates (positions) that agree with all outputs so far.
@@ -89,10 +87,8 @@ class GameState:
 
     task: Task
     survivors: tuple[tuple[int, ...], ...]
-    turns: int = 0
     wasted_queries: int = 0
     right: int = 0
-    done: bool = False
 
     @property
     def success(self) -> bool:
@@ -102,10 +98,9 @@ class GameState:
 class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
     """Identify hidden Boolean circuits from their outputs."""
 
-    observation_space = observations(16384)
     registered = SPEC
     task_ids = staticmethod(task_ids)
-    answer_now = PAPER_ANSWER_NOW
+    answer_now = "No further query is possible. You must now submit your final answer inside <answer> and </answer>."
     your_turn = "\nNow it is your turn:"
 
     def _begin(self, task_id: str) -> tuple[str, GameState]:

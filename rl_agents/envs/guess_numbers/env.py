@@ -11,7 +11,7 @@ from typing import Any
 
 from rl_agents.envs.guess_numbers import SPEC, GuessNumbersOptions, tasks
 from rl_agents.envs.guess_numbers.tasks import Feedback, Task, task_ids
-from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations
+from rl_agents.envs.stateful import EpisodeState, StepResult, TaggedAction, TaggedEnv, malformed
 
 _PAPER_PROMPT = """\
 Let's play a number guessing game. The rules are as follows:
@@ -38,30 +38,23 @@ _PAPER_FEEDBACK = (
     "{y} digits are present in the answer but in the different positions.\nNow it is your turn:"
 )
 
-PAPER_ANSWER_NOW = "No further guess is possible. You must now present your answer inside <answer> and </answer>."
-
 NOT_A_CODE = "not-a-code"
 
 
 @dataclass(frozen=True, slots=True)
-class GameState:
-    """The state of an episode. Immutable, so a snapshot is a reference."""
-
+class GameState(EpisodeState):
     task: Task
     remaining: tuple[str, ...]
-    turns: int = 0
     inconsistent_guesses: int = 0
-    done: bool = False
     success: bool = False
 
 
 class GuessNumbersEnv(TaggedEnv[GameState, GuessNumbersOptions]):
     """Find a secret code from ``xAyB`` feedback."""
 
-    observation_space = observations(4096)
     registered = SPEC
     task_ids = staticmethod(task_ids)
-    answer_now = PAPER_ANSWER_NOW
+    answer_now = "No further guess is possible. You must now present your answer inside <answer> and </answer>."
     your_turn = "\nNow it is your turn:"
     reasons = MappingProxyType({NOT_A_CODE: "the guess inside <interact> must be one number of the game"})
 

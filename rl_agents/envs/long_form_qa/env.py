@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rl_agents.envs.long_form_qa import SPEC, LongFormQAOptions
 from rl_agents.envs.long_form_qa.tasks import Task, almanac_store, find_task, own_questions, task_ids
 from rl_agents.envs.options import RetrieverKeys, part_of
-from rl_agents.envs.stateful import COMPACT_ANSWER_NOW, StepResult, observations
-from rl_agents.envs.tool_turns import ToolEnv, text_tool
+from rl_agents.envs.stateful import COMPACT_ANSWER_NOW, EpisodeState, StepResult
+from rl_agents.envs.tool_turns import ToolEnv, chat, text_tool
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage, PassageStore
 from rl_agents.rewards.grounding import conciseness, grounded_share, sentences, stated_share
@@ -94,21 +94,18 @@ NO_ANSWER = Verdict(0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class QAState:
+class QAState(EpisodeState):
     """The state of an episode: the different passages that the agent has read, in order, and the number of searches."""
 
     task: Task
     read: tuple[str, ...] = ()
     searches: int = 0
     verdict: Verdict = NO_ANSWER
-    turns: int = 0
-    done: bool = False
 
 
 class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
     """Search documents, then answer a question in several sentences that they support."""
 
-    observation_space = observations(1 << 18)
     registered = SPEC
     task_ids = staticmethod(task_ids)
 
@@ -135,10 +132,7 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
         return f"{self._rules}\n{form}", QAState(task)
 
     def _opening(self, state: QAState) -> dict[str, Any]:
-        if self._compact:
-            return {}
-        messages = [{"role": "system", "content": self._rules}, {"role": "user", "content": state.task.question}]
-        return {"messages": messages, "tools": [SEARCH.to_openai()]}
+        return {} if self._compact else chat(self._rules, state.task.question, SEARCH)
 
     def _reject(self, state: QAState, problem: str) -> StepResult:
         text = INVALID if self._compact else _MALFORMED.format(problem=problem)
@@ -205,12 +199,7 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
             "metrics": {
                 "searches": state.searches,
                 "passages": len(state.read),
-                "sentences": verdict.sentences,
-                "grounded": verdict.grounded,
-                "complete": verdict.complete,
-                "grounded_share": verdict.grounded_share,
-                "stated_share": verdict.stated_share,
-                "conciseness": verdict.conciseness,
+                **asdict(verdict),
             },
         }
 

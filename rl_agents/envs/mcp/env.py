@@ -18,7 +18,7 @@ from rl_agents.data.tables import fingerprint
 from rl_agents.envs.mcp import SPEC, McpOptions
 from rl_agents.envs.mcp.tasks import load_tasks, task_ids
 from rl_agents.envs.questions import Question, exact_match, f1, from_kept
-from rl_agents.envs.stateful import StepResult, observations
+from rl_agents.envs.stateful import EpisodeState, StepResult, observations
 from rl_agents.envs.tool_turns import ToolEnv, tool_help
 from rl_agents.errors import InputError, unknown
 from rl_agents.tools.calls import Response
@@ -73,7 +73,7 @@ ANSWER_NOTE = "answered"
 
 
 @dataclass(frozen=True, slots=True)
-class ToolState:
+class ToolState(EpisodeState):
     """The agent's state in an episode; the tools may have their own.
 
     Attributes:
@@ -87,8 +87,6 @@ class ToolState:
     calls: int = 0
     failed: int = 0
     answer: str = ""
-    turns: int = 0
-    done: bool = False
 
 
 class McpEnv(ToolEnv[ToolState, McpOptions]):

@@ -17,7 +17,7 @@ from rl_agents.envs import preferences
 from rl_agents.envs.movie_recommendation import SPEC, MovieRecommendationOptions
 from rl_agents.envs.movie_recommendation.tasks import Size, Task, find_task, task_ids
 from rl_agents.envs.preferences import Comparison, Movie, Question
-from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations
+from rl_agents.envs.stateful import EpisodeState, StepResult, TaggedAction, TaggedEnv, malformed
 
 _PAPER_FINAL = """\
 Final Turn:
@@ -66,8 +66,8 @@ def final_request(task: Task, style: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionState:
-    """The state of an episode. Immutable, so a snapshot is a reference.
+class SessionState(EpisodeState):
+    """The state of an episode.
 
     Attributes:
         similarity: cosine of the last estimate with the hidden weights; None before the first.
@@ -79,10 +79,8 @@ class SessionState:
     task: Task
     similarity: float | None = None
     comparisons: tuple[Comparison, ...] = ()
-    turns: int = 0
     final: bool = False
     chosen: str = ""
-    done: bool = False
 
     @property
     def success(self) -> bool:
@@ -96,7 +94,6 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
     is the final recommendation.
     """
 
-    observation_space = observations(32768)
     registered = SPEC
     task_ids = staticmethod(task_ids)
     reasons = MappingProxyType(

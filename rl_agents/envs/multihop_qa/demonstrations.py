@@ -20,7 +20,7 @@ from rl_agents.envs.multihop_qa.env import (
     MAX_CALLS,
     MAX_QUERY_CHARACTERS,
     SEARCH,
-    EpisodeState,
+    AnswerState,
     MultihopQAEnv,
 )
 from rl_agents.envs.multihop_qa.world import ASIDES, RELATIONS, SIZES
@@ -38,7 +38,7 @@ from rl_agents.rewards.wording import normalized
 from rl_agents.tools.calls import ToolCall, write_response
 
 
-def expert_action(state: EpisodeState, max_turns: int = SPEC.max_turns) -> str:
+def expert_action(state: AnswerState, max_turns: int = SPEC.max_turns) -> str:
     """Return the next searches while evidence is missing and turns are left, else the answer, perhaps ``unknown``."""
     queries = _next_queries(state)[:MAX_CALLS]
     if queries and state.turns + 1 < max_turns:
@@ -47,7 +47,7 @@ def expert_action(state: EpisodeState, max_turns: int = SPEC.max_turns) -> str:
     return f"<answer>{state.task.question.answers[0] if _found(state) else 'unknown'}</answer>"
 
 
-def _found(state: EpisodeState) -> bool:
+def _found(state: AnswerState) -> bool:
     question = state.task.question
     if question.supporting:
         return not state.missing
@@ -56,7 +56,7 @@ def _found(state: EpisodeState) -> bool:
     return any(normalized(answer) in text for answer in question.answers for text in texts)
 
 
-def _next_queries(state: EpisodeState) -> list[str]:
+def _next_queries(state: AnswerState) -> list[str]:
     question = state.task.question
     if question.plan:
         steps = [[query for query in step if query not in state.queries] for step in question.plan]

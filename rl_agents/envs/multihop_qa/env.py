@@ -15,8 +15,8 @@ from rl_agents.envs.multihop_qa import SPEC, MultihopQAOptions
 from rl_agents.envs.multihop_qa.tasks import Task, find_source, task_ids
 from rl_agents.envs.options import RetrieverKeys, part_of
 from rl_agents.envs.questions import exact_match, f1
-from rl_agents.envs.stateful import StepResult, observations
-from rl_agents.envs.tool_turns import ToolEnv, text_tool
+from rl_agents.envs.stateful import EpisodeState, StepResult
+from rl_agents.envs.tool_turns import ToolEnv, chat, text_tool
 from rl_agents.retrieval.passages import Passage
 from rl_agents.tools.calls import Response
 from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolResult, render_results
@@ -94,8 +94,8 @@ def _cut(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeState:
-    """The state of an episode. Immutable, so a snapshot is a reference.
+class AnswerState(EpisodeState):
+    """The state of an episode.
 
     Attributes:
         queries: in order, with repetitions.
@@ -110,9 +110,7 @@ class EpisodeState:
     seen: tuple[str, ...] = ()
     feedback: str = ""
     answer: str = ""
-    turns: int = 0
     invalid: int = 0
-    done: bool = False
 
     @property
     def exact(self) -> float:
@@ -127,10 +125,9 @@ class EpisodeState:
         return frozenset(self.task.question.supporting) - frozenset(self.seen)
 
 
-class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
+class MultihopQAEnv(ToolEnv[AnswerState, MultihopQAOptions]):
     """Answer a question whose facts are in several passages, which must be searched for."""
 
-    observation_space = observations(1 << 20)
     registered = SPEC
     task_ids = staticmethod(task_ids)
 
@@ -141,16 +138,13 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
         self.answer_instruction = COMPACT_ANSWER_NOW if self._compact else ANSWER_NOW
         self._rules = _SYSTEM.format(turns=self.max_turns, calls=MAX_CALLS, tag=self.options.thoughts)
 
-    def _begin(self, task_id: str) -> tuple[str, EpisodeState]:
+    def _begin(self, task_id: str) -> tuple[str, AnswerState]:
         task = self._source.task(task_id)
         self._retrieval.over(task.store)  # reports a missing model before the first turn
-        return task.question.question, EpisodeState(task)
+        return task.question.question, AnswerState(task)
 
     def _opening(self, state: EpisodeState) -> dict[str, Any]:
-        if self._compact:
-            return {}
-        question = {"role": "user", "content": state.task.question.question}
-        return {"messages": [{"role": "system", "content": self._rules}, question], "tools": [SEARCH.to_openai()]}
+        return {} if self._compact else chat(self._rules, state.task.question.question, SEARCH)
 
     def _turns_left(self, state: EpisodeState) -> str:
         left = self.max_turns - state.turns
@@ -160,7 +154,7 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
         """Append the number of turns left after the turn that ``state`` has not counted yet."""
         return f"{text}\n\n{self._turns_left(replace(state, turns=state.turns + 1))}"
 
-    def _reject(self, state: EpisodeState, problem: str) -> StepResult:
+    def _reject(self, state: AnswerState, problem: str) -> StepResult:
         new = replace(state, feedback=problem, invalid=state.invalid + 1)
         text = "invalid" if self._compact else self._next_turn(f"Your response was not valid: {problem}.", state)
         return self._end_malformed(new, text)
@@ -182,14 +176,14 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
             left=self._turns_left(state),
         )
 
-    def _answer(self, state: EpisodeState, answer: str) -> StepResult:
+    def _answer(self, state: AnswerState, answer: str) -> StepResult:
         new = replace(state, answer=answer, feedback="")
         reward = new.exact if self.options.reward == "em" else new.f1
         progress = not state.missing if state.task.question.supporting else None
         observation = "correct" if new.exact == 1.0 else "wrong"
         return self._end_turn(new, observation, reward, valid=True, progress=progress, terminated=True)
 
-    def _call(self, state: EpisodeState, response: Response) -> StepResult:
+    def _call(self, state: AnswerState, response: Response) -> StepResult:
         results, queries, found = self._run(state, response)
         problems = [result.content for result in results if not result.ok]
         new = replace(
@@ -205,7 +199,7 @@ class MultihopQAEnv(ToolEnv[EpisodeState, MultihopQAOptions]):
         text = render_results(results) if self._compact else self._next_turn(render_results(results), state)
         return self._end_turn(new, text, valid=not problems, progress=progress, query=" ; ".join(queries) or None)
 
-    def _run(self, state: EpisodeState, response: Response) -> tuple[list[ToolResult], list[str], list[str]]:
+    def _run(self, state: AnswerState, response: Response) -> tuple[list[ToolResult], list[str], list[str]]:
         """Run the calls of a turn; return their results, the queries, and the ids of the found passages."""
         retriever = self._retrieval.over(state.task.store)
         queries: list[str] = []

@@ -29,7 +29,7 @@ from rl_agents.envs.paper_search.state import (
     measures,
 )
 from rl_agents.envs.paper_search.tasks import find_papers, task_ids
-from rl_agents.envs.stateful import StepResult, observations
+from rl_agents.envs.stateful import StepResult
 from rl_agents.envs.tool_turns import ToolEnv, text_tool
 from rl_agents.tools.calls import Response
 from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolError, ToolResult, render_results
@@ -109,7 +109,6 @@ def _papers(count: int) -> str:
 class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
     """Collect the papers that meet a request."""
 
-    observation_space = observations(1 << 18)
     registered = SPEC
     task_ids = staticmethod(task_ids)
 

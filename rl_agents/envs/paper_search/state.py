@@ -23,6 +23,7 @@ from typing import Any
 from rl_agents.envs.paper_search import PaperSearchOptions
 from rl_agents.envs.paper_search.library import Library, Task
 from rl_agents.envs.paper_search.selectors import Selector
+from rl_agents.envs.stateful import EpisodeState
 from rl_agents.tools.toolbox import ToolError
 
 TOP, PENALTY = 3, 0.5
@@ -100,8 +101,8 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchState:
-    """The state of an episode. Immutable, so a snapshot is a reference.
+class SearchState(EpisodeState):
+    """The state of an episode.
 
     Attributes:
         pool: papers in the order of discovery.
@@ -117,8 +118,6 @@ class SearchState:
     actions: tuple[Action, ...] = ()
     refused: int = 0
     malformed: int = 0
-    turns: int = 0
-    done: bool = False
 
     @property
     def pool_ids(self) -> frozenset[str]:

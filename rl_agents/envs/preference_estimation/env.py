@@ -15,11 +15,7 @@ from rl_agents.envs import preferences
 from rl_agents.envs.preference_estimation import SPEC, PreferenceEstimationOptions
 from rl_agents.envs.preference_estimation.tasks import Task, find_task, task_ids
 from rl_agents.envs.preferences import EQUAL, NO, Comparison, Movie, Question, Vector
-from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, observations
-
-PAPER_ANSWER_NOW = (
-    "No further question is possible. You must now output your final preference vector inside <answer> and </answer>."
-)
+from rl_agents.envs.stateful import EpisodeState, StepResult, TaggedAction, TaggedEnv
 
 SAME_MOVIE = "same-movie"
 
@@ -64,8 +60,8 @@ def estimate_text(estimate: Sequence[float], task: Task, style: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class GameState:
-    """The state of an episode. Immutable, so a snapshot is a reference.
+class GameState(EpisodeState):
+    """The state of an episode.
 
     Attributes:
         similarity: cosine of the last estimate (or of the answer) with the hidden vector; None before the first.
@@ -76,19 +72,16 @@ class GameState:
     task: Task
     similarity: float | None = None
     known: tuple[Comparison, ...] = ()
-    turns: int = 0
     repeated_questions: int = 0
-    done: bool = False
     success: bool = False
 
 
 class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions]):
     """Infer a hidden preference vector from pairwise questions."""
 
-    observation_space = observations(32768)
     registered = SPEC
     task_ids = staticmethod(task_ids)
-    answer_now = PAPER_ANSWER_NOW
+    answer_now = "No further question is possible. You must now output your final preference vector inside <answer> and </answer>."
 
     def _begin(self, task_id: str) -> tuple[str, GameState]:
         task = find_task(task_id)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from rl_agents.envs.situation_puzzles import SPEC, SituationPuzzlesOptions, tasks
 from rl_agents.envs.situation_puzzles.tasks import Puzzle, Reply, task_ids
-from rl_agents.envs.stateful import StepResult, TaggedAction, TaggedEnv, malformed, observations
+from rl_agents.envs.stateful import EpisodeState, StepResult, TaggedAction, TaggedEnv, malformed
 from rl_agents.rewards.judges import OpenAIJudge
 from rl_agents.rewards.wording import words
 from rl_agents.tools.thoughts import read_thoughts
@@ -31,8 +31,6 @@ If you believe you have confidently determined the correct solution, present you
 
 Now, here's the puzzle:
 Puzzle: {puzzle}"""
-
-PAPER_ANSWER_NOW = "No further question is possible. You must now present your answer inside <answer> and </answer>."
 
 NO_QUESTION = "no-question"
 TOO_LONG = "too-long"
@@ -122,23 +120,20 @@ def make_judge(options: SituationPuzzlesOptions) -> QuestionJudge:
 
 
 @dataclass(frozen=True, slots=True)
-class PuzzleState:
+class PuzzleState(EpisodeState):
     """The state of an episode: questions and replies, oldest first, and the answer's F1 by unit (0 before it)."""
 
     puzzle: Puzzle
     asked: tuple[tuple[str, Reply], ...] = ()
-    turns: int = 0
     f1: tuple[float, float] = (0.0, 0.0)
-    done: bool = False
 
 
 class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
     """Ask yes-or-no questions, then tell the story behind a strange scene."""
 
-    observation_space = observations(32768)
     registered = SPEC
     task_ids = staticmethod(task_ids)
-    answer_now = PAPER_ANSWER_NOW
+    answer_now = "No further question is possible. You must now present your answer inside <answer> and </answer>."
     reasons = MappingProxyType(
         {
             NO_QUESTION: "<interact> holds no words",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from rl_agents.envs.starters import Act, ScriptedPlayer, Slips, word_starter
 from rl_agents.envs.webshop import generated
-from rl_agents.envs.webshop.env import EpisodeState, WebShopEnv
+from rl_agents.envs.webshop.env import ShopState, WebShopEnv
 from rl_agents.envs.webshop.pages import ITEM, NEXT, RESULTS, SEARCH
 from rl_agents.envs.webshop.prompts import COMPACT_PROBLEMS, ENV_STEP
 from rl_agents.envs.webshop.records import Goal, Product
@@ -21,7 +21,7 @@ from rl_agents.envs.webshop.tasks import find_goal, local_store
 from rl_agents.tools.calls import ToolCall, write_response
 
 
-def expert_command(store: Store, goal: Goal, state: EpisodeState) -> str:
+def expert_command(store: Store, goal: Goal, state: ShopState) -> str:
     turn, product = state.turn, store.product(goal.asin)
     assert product is not None
     if turn.page.kind == SEARCH:
@@ -88,7 +88,7 @@ def _begin(env: WebShopEnv, slips: Slips) -> Act:
     return lambda observation, hurried: _action(store, goal, env.state, slips)
 
 
-def _action(store: Store, goal: Goal, state: EpisodeState, slips: Slips) -> str:
+def _action(store: Store, goal: Goal, state: ShopState, slips: Slips) -> str:
     page = state.turn.page
     if page.kind == SEARCH:
         *properties, kind = goal.name.split()

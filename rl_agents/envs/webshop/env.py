@@ -5,29 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
+from rl_agents.envs.stateful import EpisodeState, StatefulEnv, StepResult
 from rl_agents.envs.webshop import SPEC, WebShopOptions, prompts
 from rl_agents.envs.webshop.pages import MAX_ACTION, Move, State, act
 from rl_agents.envs.webshop.tasks import ShopReply, find_goal, local_store, reply, task_ids
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeState:
+class ShopState(EpisodeState):
     """The state of an episode: the shop's last reply, and the message about the last action (empty if it was valid)."""
 
     task_id: str
     turn: ShopReply
     problem: str = ""
-    turns: int = 0
     invalid: int = 0
     searches: int = 0
-    done: bool = False
 
 
-class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
+class WebShopEnv(StatefulEnv[ShopState, WebShopOptions]):
     """Find and buy the product that an instruction describes."""
 
-    observation_space = observations(65536)
     registered = SPEC
     task_ids = staticmethod(task_ids)
 
@@ -35,9 +32,9 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         super().__init__(options, max_turns)
         self._store = local_store(self.options.catalogue)
 
-    def _begin(self, task_id: str) -> tuple[str, EpisodeState]:
+    def _begin(self, task_id: str) -> tuple[str, ShopState]:
         turn = reply(self._store, find_goal(self._store, task_id), Move(State()))
-        return prompts.first_observation(turn, self.options.prompt), EpisodeState(task_id, turn)
+        return prompts.first_observation(turn, self.options.prompt), ShopState(task_id, turn)
 
     def step(self, action: str) -> StepResult:
         state = self.state

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_agents.envs.spec import cut_text
@@ -248,19 +248,14 @@ def _compact_now(turn: ShopReply, problem: str) -> str:
 
 def _compact_page(turn: ShopReply) -> str:
     page = turn.page
-    shows: dict[str, Callable[[], str]] = {
-        pages.SEARCH: lambda: "page search",
-        pages.RESULTS: lambda: f"page results {turn.state.number} {_compact_results(page)}",
-        pages.ITEM: lambda: f"page item {_compact_item(turn)}",
-    }
-    if page.kind in shows:
-        return " ".join(shows[page.kind]().split())
+    if page.kind == pages.SEARCH:
+        return "page search"
+    if page.kind == pages.RESULTS:
+        items = (f"{n} {compact_words(hit.title)} {_dollars(hit.price_tag)}" for n, hit in enumerate(page.items, 1))
+        return " ".join(f"page results {turn.state.number} {' ; '.join(items)}".split())
+    if page.kind == pages.ITEM:
+        return " ".join(f"page item {_compact_item(turn)}".split())
     return f"page {page.kind.lower()} {compact_words(' '.join(page.texts[2:]))}".strip()
-
-
-def _compact_results(page: Page) -> str:
-    items = (f"{place} {compact_words(hit.title)} {_dollars(hit.price_tag)}" for place, hit in enumerate(page.items, 1))
-    return " ; ".join(items)
 
 
 def _compact_item(turn: ShopReply) -> str:
