@@ -18,6 +18,9 @@ from rl_agents.envs.preferences import EQUAL, NO, Comparison, Movie, Question, V
 from rl_agents.envs.stateful import EpisodeState, StepResult, TaggedAction, TaggedEnv
 
 SAME_MOVIE = "same-movie"
+ANSWER_NOW = (
+    "No further question is possible. You must now output your final preference vector inside <answer> and </answer>."
+)
 
 _LONGEST_CONTENT = 1000
 
@@ -81,7 +84,7 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
 
     registered = SPEC
     task_ids = staticmethod(task_ids)
-    answer_now = "No further question is possible. You must now output your final preference vector inside <answer> and </answer>."
+    answer_now = ANSWER_NOW
 
     def _begin(self, task_id: str) -> tuple[str, GameState]:
         task = find_task(task_id)
