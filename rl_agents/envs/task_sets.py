@@ -1,7 +1,7 @@
 """The tasks of environments: splits that depend on ids alone, so that every machine has the same, and tables of tasks.
 
 No split depends on the order of a directory or on a library's random generator. ``tests/envs/task_digests.json`` has
-the hashes of all tasks of the built-in environments.
+hashes of the tasks of the built-in environments.
 """
 
 from __future__ import annotations

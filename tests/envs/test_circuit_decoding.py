@@ -8,8 +8,8 @@ from rollout.scripted import fires_at
 
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env
-from rl_agents.envs.circuit_decoding import SizeKeys, tasks
 from rl_agents.envs.circuit_decoding import env as prompts
+from rl_agents.envs.circuit_decoding import tasks
 from rl_agents.envs.circuit_decoding import tasks as rules
 from rl_agents.errors import InputError
 
@@ -17,8 +17,6 @@ make = partial(named_env, "circuit_decoding")
 
 TASK = "2-10/test/0000"
 started = starts("circuit_decoding", TASK)
-#: Training, and the out-of-distribution settings of T3's table 2.
-PAPER_SIZES = [SizeKeys(*size) for size in ((2, 10), (2, 15), (2, 20), (2, 25), (2, 30), (3, 10), (4, 10))]
 
 
 def solution(task_id: str = TASK) -> str:

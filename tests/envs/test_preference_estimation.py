@@ -20,11 +20,6 @@ make = partial(named_env, "preference_estimation")
 TASK = "5-10-11-uniform/test/0000"
 started = starts("preference_estimation", TASK)
 SMALL_TASK = "3-10-6-balanced/test/0000"
-#: Training, and the out-of-distribution settings of T3's table 2.
-PAPER_SETTINGS = [
-    tasks.Setting(), *(tasks.Setting(movies=movies) for movies in (5, 15, 20, 30)),
-    *(tasks.Setting(sampling=sampling) for sampling in ("min-max", "max")),
-]  # fmt: skip
 
 
 def ask(guess: str = "0.5,0.5,0.5,0.5,0.5", first: str = "Movie_1", second: str = "Movie_2") -> str:

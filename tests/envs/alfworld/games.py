@@ -1,6 +1,5 @@
 """Games for the tests: the reference data, where it is at hand, and the one real trial made playable."""
 
-import hashlib
 import json
 import os
 import re
@@ -112,11 +111,6 @@ def generate_game(task_id: str) -> dict[str, Any]:
         "pddl_domain": game.domain, "grammar": game.grammar, "pddl_problem": game.problem,
         "walkthrough": walkthrough(drawn.scene, drawn.goal), "solvable": True,
     }  # fmt: skip
-
-
-def game_digest(game: dict[str, Any]) -> str:
-    """Return the sha256 of a game's text."""
-    return hashlib.sha256(json.dumps(game, sort_keys=True).encode()).hexdigest()
 
 
 def trajectory(task_id: str) -> dict[str, Any]:
