@@ -143,14 +143,14 @@ class MultihopQAEnv(ToolEnv[AnswerState, MultihopQAOptions]):
         self._retrieval.over(task.store)  # reports a missing model before the first turn
         return task.question.question, AnswerState(task)
 
-    def _opening(self, state: EpisodeState) -> dict[str, Any]:
+    def _opening(self, state: AnswerState) -> dict[str, Any]:
         return {} if self._compact else chat(self._rules, state.task.question.question, SEARCH)
 
-    def _turns_left(self, state: EpisodeState) -> str:
+    def _turns_left(self, state: AnswerState) -> str:
         left = self.max_turns - state.turns
         return _LAST if left == 1 else _LEFT.format(left=left, turns=self.max_turns)
 
-    def _next_turn(self, text: str, state: EpisodeState) -> str:
+    def _next_turn(self, text: str, state: AnswerState) -> str:
         """Append the number of turns left after the turn that ``state`` has not counted yet."""
         return f"{text}\n\n{self._turns_left(replace(state, turns=state.turns + 1))}"
 
@@ -215,7 +215,7 @@ class MultihopQAEnv(ToolEnv[AnswerState, MultihopQAOptions]):
         toolbox = Toolbox([BoundTool(SEARCH, search)], MAX_CALLS)
         return toolbox.execute(response), queries, list(found)
 
-    def _report(self, state: EpisodeState) -> dict[str, Any]:
+    def _report(self, state: AnswerState) -> dict[str, Any]:
         question = state.task.question
         metrics = {
             "em": state.exact,

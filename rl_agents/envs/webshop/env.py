@@ -66,7 +66,7 @@ class WebShopEnv(StatefulEnv[ShopState, WebShopOptions]):
         state = self.last_state
         return prompts.window(state.turn, self.options.prompt, state.problem, history, max(state.turns, len(history)))
 
-    def _report(self, state: EpisodeState) -> dict[str, Any]:
+    def _report(self, state: ShopState) -> dict[str, Any]:
         turn, score = state.turn, state.turn.score
         chosen = ", ".join(f"{axis}: {value}" for axis, value in sorted(turn.state.chosen))
         names = ("score", "score_type", "score_attributes", "score_options", "score_price")
