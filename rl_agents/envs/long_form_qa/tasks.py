@@ -21,6 +21,8 @@ from functools import cache, lru_cache
 from itertools import product
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from rl_agents.data.row_cache import Entry
 from rl_agents.data.tables import Row, object_of, open_table, text_of
 from rl_agents.envs.long_form_qa import LongFormQAOptions
@@ -57,14 +59,18 @@ class Aspect:
     values: tuple[str, ...]
 
 
-#: Articles by name, and their aspects.
-ARTICLES = tuple(
-    (article["name"], tuple(Aspect(**{**aspect, "values": tuple(aspect["values"])}) for aspect in article["aspects"]))
-    for article in _STORED["articles"]
-)
-ASPECTS = tuple(aspect for _, aspects in ARTICLES for aspect in aspects)
-_TITLES = {article["name"]: article["title"] for article in _STORED["articles"]}
-_ASIDES = {article["name"]: article["aside"] for article in _STORED["articles"]}
+@dataclass(frozen=True, slots=True)
+class Article:
+    """An article about each town; ``aside`` mentions another one."""
+
+    name: str
+    title: str
+    aside: str
+    aspects: tuple[Aspect, ...]
+
+
+ARTICLES = TypeAdapter(tuple[Article, ...]).validate_python(_STORED["articles"])
+ASPECTS = tuple(aspect for article in ARTICLES for aspect in article.aspects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +113,14 @@ def value_word(aspect: Aspect, value: str) -> str:
 def passages(style: str) -> Iterator[Passage]:
     """Yield all articles, in the style ``paper`` (sentences) or ``compact`` (three words per fact, no title)."""
     for town in TOWNS:
-        for name, aspects in ARTICLES:
-            wishes = [Wish(town, aspect) for aspect in aspects]
+        for article in ARTICLES:
+            name, wishes = f"{town}/{article.name}", [Wish(town, aspect) for aspect in article.aspects]
             if style == "compact":
-                yield Passage(f"{town}/{name}", "", compact_text(wishes))
+                yield Passage(name, "", compact_text(wishes))
                 continue
-            other = shuffled_ids((t for t in TOWNS if t != town), f"{ALMANAC_SEED}/{town}/{name}")[0]
-            text = " ".join([*(wish.point for wish in wishes), _ASIDES[name].format(other=other)])
-            yield Passage(f"{town}/{name}", _TITLES[name].format(town=town), text)
+            other = shuffled_ids((t for t in TOWNS if t != town), f"{ALMANAC_SEED}/{name}")[0]
+            text = " ".join([*(wish.point for wish in wishes), article.aside.format(other=other)])
+            yield Passage(name, article.title.format(town=town), text)
 
 
 def compact_text(wishes: Sequence[Wish]) -> str:

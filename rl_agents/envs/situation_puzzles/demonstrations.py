@@ -85,28 +85,21 @@ def _choose(state: PuzzleState, slips: Slips) -> str:
 @cache
 def foreign_values(theme: str) -> tuple[str, ...]:
     """Return the values of the other scenes in the small set."""
-    others = [other for other in small_themes() if other.name != theme]
     own = {value for values in tasks.themes()[theme].slots.values() for value in values}
-    found = [
-        value for other in others for values in list(other.slots.values())[: tasks.SMALL_SLOTS] for value in values
-    ]
-    return tuple(value for value in found if value not in own)
-
-
-def small_themes() -> list[Theme]:
-    return list(tasks.themes().values())[: tasks.SMALL_THEMES]
+    others = [other.slots for other in tasks.themes(small=True).values() if other.name != theme]
+    return tuple(value for slots in others for values in slots.values() for value in values if value not in own)
 
 
 def words() -> list[str]:
     prompts = [":", "yes", "no", "unknown", "not-a-question", "invalid", *MALFORMED_REASONS, NO_QUESTION, TOO_LONG]
-    return list(dict.fromkeys([*prompts, *(theme.name for theme in small_themes()), *_parts()]))
+    return list(dict.fromkeys([*prompts, *tasks.themes(small=True), *_parts()]))
 
 
 def _parts() -> dict[str, list[str]]:
     """Return the parts of the embedding of every slot and value: the slot, and the place of the value in it."""
     found: dict[str, list[str]] = {}
-    for theme in small_themes():
-        for slot, values in list(theme.slots.items())[: tasks.SMALL_SLOTS]:
+    for theme in tasks.themes(small=True).values():
+        for slot, values in theme.slots.items():
             about = f"{theme.name} {slot}"
             found.setdefault(slot, [f"the slot {slot}"]).append(about)
             for place, value in enumerate(values):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -166,8 +166,13 @@ class Theme:
 
 
 @cache
-def themes() -> dict[str, Theme]:
-    return {name: Theme(name, **entry) for name, entry in stored_words(__file__, "themes.json").items()}
+def themes(small: bool = False) -> dict[str, Theme]:
+    """Return the themes by name; of the small set, the first ones with their first slots."""
+    found = {name: Theme(name, **entry) for name, entry in stored_words(__file__, "themes.json").items()}
+    if not small:
+        return found
+    first = itertools.islice(found.values(), SMALL_THEMES)
+    return {theme.name: replace(theme, slots=dict(list(theme.slots.items())[:SMALL_SLOTS])) for theme in first}
 
 
 SPLITS = ("train", "test")
@@ -239,10 +244,9 @@ def _splits(puzzles: str) -> TaskSets:
 
 def _stories(puzzles: str) -> Iterator[str]:
     small = puzzles == "small"
-    for theme in list(themes().values())[: SMALL_THEMES if small else None]:
+    for theme in themes(small).values():
         details = [""] if small else [f"{number}/" for number in range(len(theme.given))]
-        values = itertools.product(*list(theme.slots.values())[: SMALL_SLOTS if small else None])
-        for story in map(".".join, values):
+        for story in map(".".join, itertools.product(*theme.slots.values())):
             yield from (f"{theme.name}/{detail}{story}" for detail in details)
 
 
@@ -264,12 +268,11 @@ def find_puzzle(task_id: str, data: str = "") -> Puzzle:
 def _generated(task_id: str) -> Puzzle | None:
     name, _, rest = task_id.partition("/")
     given, detailed, values = rest.rpartition("/")
-    theme = themes().get(name)
+    theme = themes(not detailed).get(name)
     if theme is None or (detailed and given not in map(str, range(len(theme.given)))):
         return None
-    slots, named = list(theme.slots)[: None if detailed else SMALL_SLOTS], values.split(".")
-    chosen = tuple(zip(slots, named, strict=False))
-    if len(named) != len(slots) or not all(value in theme.slots[slot] for slot, value in chosen):
+    chosen = tuple(zip(theme.slots, values.split("."), strict=False))
+    if values.count(".") + 1 != len(theme.slots) or not all(value in theme.slots[slot] for slot, value in chosen):
         return None
     return Puzzle(
         puzzle_id=task_id,
