@@ -339,7 +339,7 @@ def test_missing_catalogues_are_named_and_a_store_is_kept(tmp_path: Path, monkey
         with pytest.raises(InputError, match=re.escape(message)):
             find_catalogue(name)
     (tmp_path / "x.sqlite").write_bytes(b"no database at all, but long enough to be looked at" * 100)
-    with pytest.raises(InputError, match="not a WebShop product store"):
+    with pytest.raises(InputError, match="this product store is broken"):
         Store(tmp_path / "x.sqlite")
     monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path))
     path = find_catalogue("small").ensure_store()

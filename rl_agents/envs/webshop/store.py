@@ -48,9 +48,12 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.RLock()
-        self._db = _connect(path)
-        self.products = int(self._meta("products"))
-        self._index = TextIndex(self._db, self._lock)
+        try:
+            self._db = open_finished(path)
+            self.products = int(self._meta("products"))
+            self._index = TextIndex(self._db, self._lock)
+        except (sqlite3.Error, TypeError) as error:
+            raise InputError(f"{path}: this product store is broken; remove it, then it is built again") from error
         self._search = lru_cache(maxsize=_CACHED_QUERIES)(self._ranked)
         self.product = lru_cache(maxsize=_CACHED_PRODUCTS)(self._product)
         self._order = lru_cache(maxsize=None)(self._shuffled)
@@ -76,9 +79,6 @@ class Store:
         )
         entry = Entry(PRODUCT.validate_json(product), INSTRUCTIONS.validate_json(instructions))
         return goal_at(entry, kind == "synthetic", place - first)
-
-    def close(self) -> None:
-        self._db.close()
 
     def _product(self, asin: str) -> Product | None:
         row = self._row("SELECT record FROM products WHERE asin = ?", (asin,))
@@ -107,19 +107,6 @@ class Store:
             return self._db.execute(statement, values).fetchone()
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    if not path.is_file():
-        raise InputError(f"{path}: no such product store")
-    try:
-        db = open_finished(path)
-        stored = db.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()
-    except sqlite3.Error as error:
-        raise InputError(f"{path}: not a WebShop product store ({error})") from error
-    if stored is None or stored[0] != FORMAT:
-        raise InputError(f"{path}: a product store of another version; build it again")
-    return db
-
-
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value);
 CREATE TABLE products (
@@ -138,7 +125,7 @@ def build_store(path: Path, entries: Iterable[tuple[Entry, float | None]]) -> No
         db.execute("BEGIN")
         products, goals = _write_products(db, words, entries, report)
         words.finish(products, report)
-        meta = {"format": FORMAT, "products": products, **{f"goals_{kind}": goals[kind] for kind in GOAL_KINDS}}
+        meta = {"products": products, **{f"goals_{kind}": goals[kind] for kind in GOAL_KINDS}}
         db.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
         db.execute("COMMIT")
 
