@@ -325,6 +325,12 @@ def kept_apart(names: Sequence[str]) -> str:
     return rf" ?\b(?:{alternatives})\b| ?[0-9]+|</\w+>\s*<\w+>|</?\w+>|', '|\n"
 
 
+def byte_pieces(pattern: str) -> pre_tokenizers.PreTokenizer:
+    """Return the splitter of a lossless tokenizer: at the borders of matches, in bytes."""
+    split = pre_tokenizers.Split(Regex(pattern), "isolated")
+    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
 def phrase_tokenizer(texts: Iterable[str], kept: str, vocabulary: int, max_tokens: int) -> PreTrainedTokenizerFast:
     """Train a byte-level BPE whose merges cross spaces, but not the borders of matches of ``kept``.
 
@@ -335,12 +341,7 @@ def phrase_tokenizer(texts: Iterable[str], kept: str, vocabulary: int, max_token
         max_tokens: context length.
     """
     backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(kept), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    backend.pre_tokenizer = byte_pieces(kept)
     backend.decoder = decoders.ByteLevel()
     special = [AddedToken(token, special=True, normalized=False) for token in (TEXT_PAD, TURN, TURN_END)]
     trainer = trainers.BpeTrainer(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rl_agents.chat.messages import action_text
@@ -19,6 +19,7 @@ from rl_agents.envs.starters import (
     RUNS,
     SPECIAL_TOKENS,
     UNKNOWN,
+    byte_pieces,
     chat_tokenizer,
     small_qwen3,
 )
@@ -53,12 +54,7 @@ CHAT_TEMPLATE = (
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """Build a lossless tokenizer of words, numbers and runs of punctuation, each with the blank before it."""
     special = [*SPECIAL_TOKENS, TOOL]
-    split = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(r" ?[A-Za-z_]+| ?[0-9]+|\n| ?[^\sA-Za-z0-9_]+|\s"), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    split = byte_pieces(r" ?[A-Za-z_]+| ?[0-9]+|\n| ?[^\sA-Za-z0-9_]+|\s")
     words = sorted({piece for text in _texts() for piece, _ in split.pre_tokenize_str(text)})
     vocabulary = [*special, *CALL_TAGS, *words]
     backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token=UNKNOWN))
