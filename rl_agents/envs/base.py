@@ -6,7 +6,6 @@ Importing it imports the specs of the folders, and no other module of them.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -30,6 +29,7 @@ CLASSES: dict[str, str] = {}
 #: By the prefix of their names.
 FAMILIES: dict[str, EnvFamily] = {}
 
+part = EnvSpec.part
 GymClass = TypeVar("GymClass", bound=type[gymnasium.Env[Any, Any]])
 
 
@@ -281,11 +281,3 @@ def borrowed(defaults: Mapping[str, Any]) -> dict[str, Any]:
 def _made(spec: EnvSpec, options: Any, max_turns: int) -> TextEnv:
     made: TextEnv = part(spec, "env", "make")(options, max_turns or spec.max_turns)
     return made
-
-
-def part(spec: EnvSpec, module: str, name: str) -> Any:
-    """Return ``name`` from ``module`` of the environment's package, or else from the package; None if it is absent."""
-    home = importlib.import_module(spec.module)
-    if hasattr(home, "__path__") and importlib.util.find_spec(f"{spec.module}.{module}"):
-        home = importlib.import_module(f"{spec.module}.{module}")
-    return getattr(home, name, None)

@@ -40,6 +40,8 @@ and an attribute ``answer_instruction`` (str), the instruction after the last fe
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -93,6 +95,13 @@ class EnvSpec:
         camel = "".join(word.title() for word in self.name.split("_"))
         object.__setattr__(self, "module", self.module or f"rl_agents.envs.{self.name}")
         object.__setattr__(self, "gym_id", self.gym_id or f"rl_agents/{camel}-v0")
+
+    def part(self, module: str, name: str) -> Any:
+        """Return ``name`` from ``module`` of the package, or else from the package; None if it is absent."""
+        home = importlib.import_module(self.module)
+        if hasattr(home, "__path__") and importlib.util.find_spec(f"{self.module}.{module}"):
+            home = importlib.import_module(f"{self.module}.{module}")
+        return getattr(home, name, None)
 
 
 @dataclass(frozen=True)

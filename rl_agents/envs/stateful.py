@@ -116,7 +116,6 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
 
     Attributes:
         registered: its entry in the registry.
-        task_ids: (split, options) -> the ids of its tasks.
         awaited: `step` (and `reset`, if the environment overrides it) returns a coroutine, which waits for a server.
     """
 
@@ -124,7 +123,6 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
     observation_space = observations(1 << 20)
     action_space = Text(max_length=65536, min_length=0, charset=string.printable)
     registered: ClassVar[EnvSpec]
-    task_ids: ClassVar[Any]  # a static method
     awaited = False
 
     def __init__(self, options: Options | None = None, max_turns: int = 0) -> None:
@@ -204,7 +202,7 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
         task_id: str | None = (options or {}).get("task_id")
         if task_id is not None:
             return task_id
-        choices: Sequence[str] = self.task_ids("train", self.options)
+        choices: Sequence[str] = self.registered.part("tasks", "task_ids")("train", self.options)
         return choices[int(self.np_random.integers(len(choices)))]
 
     def _end_turn(

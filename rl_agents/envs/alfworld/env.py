@@ -18,7 +18,7 @@ from rl_agents.envs.alfworld.expert import Expert, kind_of
 from rl_agents.envs.alfworld.families import CHANGES, read_goal
 from rl_agents.envs.alfworld.native import NOTHING_HAPPENS, State
 from rl_agents.envs.alfworld.prompts import STYLES, View, compact_text, find_command, read_command
-from rl_agents.envs.alfworld.tasks import compiled_game, task_ids
+from rl_agents.envs.alfworld.tasks import compiled_game
 from rl_agents.envs.stateful import EpisodeState, StatefulEnv, StepResult
 from rl_agents.errors import InputError
 
@@ -96,7 +96,6 @@ class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
     """Do a household task by typing commands."""
 
     registered = SPEC
-    task_ids = staticmethod(task_ids)
 
     def __init__(self, options: AlfworldOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_agents.envs.circuit_decoding import SPEC, CircuitDecodingOptions, tasks
-from rl_agents.envs.circuit_decoding.tasks import NUM_INPUTS, Task, task_ids
+from rl_agents.envs.circuit_decoding.tasks import NUM_INPUTS, Task
 from rl_agents.envs.stateful import EpisodeState, StepResult, TaggedAction, TaggedEnv, malformed
 
 _PAPER_PROMPT = """\
@@ -99,7 +99,6 @@ class CircuitDecodingEnv(TaggedEnv[GameState, CircuitDecodingOptions]):
     """Identify hidden Boolean circuits from their outputs."""
 
     registered = SPEC
-    task_ids = staticmethod(task_ids)
     answer_now = "No further query is possible. You must now submit your final answer inside <answer> and </answer>."
     your_turn = "\nNow it is your turn:"
 

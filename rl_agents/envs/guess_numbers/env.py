@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rl_agents.envs.guess_numbers import SPEC, GuessNumbersOptions, tasks
-from rl_agents.envs.guess_numbers.tasks import Feedback, Task, task_ids
+from rl_agents.envs.guess_numbers.tasks import Feedback, Task
 from rl_agents.envs.stateful import EpisodeState, StepResult, TaggedAction, TaggedEnv, malformed
 
 _PAPER_PROMPT = """\
@@ -53,7 +53,6 @@ class GuessNumbersEnv(TaggedEnv[GameState, GuessNumbersOptions]):
     """Find a secret code from ``xAyB`` feedback."""
 
     registered = SPEC
-    task_ids = staticmethod(task_ids)
     answer_now = "No further guess is possible. You must now present your answer inside <answer> and </answer>."
     your_turn = "\nNow it is your turn:"
     reasons = MappingProxyType({NOT_A_CODE: "the guess inside <interact> must be one number of the game"})

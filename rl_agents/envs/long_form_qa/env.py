@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rl_agents.envs.long_form_qa import SPEC, LongFormQAOptions
-from rl_agents.envs.long_form_qa.tasks import Task, almanac_store, find_task, own_questions, task_ids
+from rl_agents.envs.long_form_qa.tasks import Task, almanac_store, find_task, own_questions
 from rl_agents.envs.options import RetrieverKeys, part_of
 from rl_agents.envs.stateful import COMPACT_ANSWER_NOW, EpisodeState, StepResult
 from rl_agents.envs.tool_turns import ToolEnv, chat, text_tool
@@ -107,7 +107,6 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
     """Search documents, then answer a question in several sentences that they support."""
 
     registered = SPEC
-    task_ids = staticmethod(task_ids)
 
     def __init__(self, options: LongFormQAOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)

@@ -16,7 +16,7 @@ from typing import Any
 
 from rl_agents.data.tables import fingerprint
 from rl_agents.envs.mcp import SPEC, McpOptions
-from rl_agents.envs.mcp.tasks import load_tasks, task_ids
+from rl_agents.envs.mcp.tasks import load_tasks
 from rl_agents.envs.questions import Question, exact_match, f1, from_kept
 from rl_agents.envs.stateful import EpisodeState, StepResult, observations
 from rl_agents.envs.tool_turns import ToolEnv, tool_help
@@ -94,7 +94,6 @@ class McpEnv(ToolEnv[ToolState, McpOptions]):
 
     observation_space = observations(1 << 21)
     registered = SPEC
-    task_ids = staticmethod(task_ids)
     awaited = True
     answer_instruction = ANSWER_NOW
     #: Only the servers know the states of their tools, so branching repeats the actions.

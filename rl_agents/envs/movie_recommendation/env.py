@@ -15,7 +15,7 @@ from typing import Any
 
 from rl_agents.envs import preferences
 from rl_agents.envs.movie_recommendation import SPEC, MovieRecommendationOptions
-from rl_agents.envs.movie_recommendation.tasks import Size, Task, find_task, task_ids
+from rl_agents.envs.movie_recommendation.tasks import Size, Task, find_task
 from rl_agents.envs.preferences import Comparison, Movie, Question
 from rl_agents.envs.stateful import EpisodeState, StepResult, TaggedAction, TaggedEnv, malformed
 
@@ -95,7 +95,6 @@ class MovieRecommendationEnv(TaggedEnv[SessionState, MovieRecommendationOptions]
     """
 
     registered = SPEC
-    task_ids = staticmethod(task_ids)
     reasons = MappingProxyType(
         {
             preferences.NOT_A_QUESTION: (

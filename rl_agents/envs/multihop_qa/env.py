@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_agents.envs.multihop_qa import SPEC, MultihopQAOptions
-from rl_agents.envs.multihop_qa.tasks import Task, find_source, task_ids
+from rl_agents.envs.multihop_qa.tasks import Task, find_source
 from rl_agents.envs.options import RetrieverKeys, part_of
 from rl_agents.envs.questions import exact_match, f1
 from rl_agents.envs.stateful import EpisodeState, StepResult
@@ -129,7 +129,6 @@ class MultihopQAEnv(ToolEnv[AnswerState, MultihopQAOptions]):
     """Answer a question whose facts are in several passages, which must be searched for."""
 
     registered = SPEC
-    task_ids = staticmethod(task_ids)
 
     def __init__(self, options: MultihopQAOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)

@@ -28,7 +28,7 @@ from rl_agents.envs.paper_search.state import (
     SearchState,
     measures,
 )
-from rl_agents.envs.paper_search.tasks import find_papers, task_ids
+from rl_agents.envs.paper_search.tasks import find_papers
 from rl_agents.envs.stateful import StepResult
 from rl_agents.envs.tool_turns import ToolEnv, text_tool
 from rl_agents.tools.calls import Response
@@ -110,7 +110,6 @@ class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
     """Collect the papers that meet a request."""
 
     registered = SPEC
-    task_ids = staticmethod(task_ids)
 
     def __init__(self, options: PaperSearchOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)

@@ -13,7 +13,7 @@ from typing import Any
 
 from rl_agents.envs import preferences
 from rl_agents.envs.preference_estimation import SPEC, PreferenceEstimationOptions
-from rl_agents.envs.preference_estimation.tasks import Task, find_task, task_ids
+from rl_agents.envs.preference_estimation.tasks import Task, find_task
 from rl_agents.envs.preferences import EQUAL, NO, Comparison, Movie, Question, Vector
 from rl_agents.envs.stateful import EpisodeState, StepResult, TaggedAction, TaggedEnv
 
@@ -83,7 +83,6 @@ class PreferenceEstimationEnv(TaggedEnv[GameState, PreferenceEstimationOptions])
     """Infer a hidden preference vector from pairwise questions."""
 
     registered = SPEC
-    task_ids = staticmethod(task_ids)
     answer_now = ANSWER_NOW
 
     def _begin(self, task_id: str) -> tuple[str, GameState]:

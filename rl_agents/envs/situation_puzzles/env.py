@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from rl_agents.envs.situation_puzzles import SPEC, SituationPuzzlesOptions, tasks
-from rl_agents.envs.situation_puzzles.tasks import Puzzle, Reply, task_ids
+from rl_agents.envs.situation_puzzles.tasks import Puzzle, Reply
 from rl_agents.envs.stateful import EpisodeState, StepResult, TaggedAction, TaggedEnv, malformed
 from rl_agents.rewards.judges import OpenAIJudge
 from rl_agents.rewards.wording import words
@@ -132,7 +132,6 @@ class SituationPuzzlesEnv(TaggedEnv[PuzzleState, SituationPuzzlesOptions]):
     """Ask yes-or-no questions, then tell the story behind a strange scene."""
 
     registered = SPEC
-    task_ids = staticmethod(task_ids)
     answer_now = "No further question is possible. You must now present your answer inside <answer> and </answer>."
     reasons = MappingProxyType(
         {

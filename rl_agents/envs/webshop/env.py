@@ -8,7 +8,7 @@ from typing import Any
 from rl_agents.envs.stateful import EpisodeState, StatefulEnv, StepResult
 from rl_agents.envs.webshop import SPEC, WebShopOptions, prompts
 from rl_agents.envs.webshop.pages import MAX_ACTION, Move, State, act
-from rl_agents.envs.webshop.tasks import ShopReply, find_goal, local_store, reply, task_ids
+from rl_agents.envs.webshop.tasks import ShopReply, find_goal, local_store, reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,6 @@ class WebShopEnv(StatefulEnv[ShopState, WebShopOptions]):
     """Find and buy the product that an instruction describes."""
 
     registered = SPEC
-    task_ids = staticmethod(task_ids)
 
     def __init__(self, options: WebShopOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
