@@ -38,8 +38,8 @@ from rl_agents.orchestrator.env_runner_handles import runners_of
 from rl_agents.orchestrator.rollout_workers import RolloutWorkers
 from rl_agents.trainer.algorithm import AgentConfig
 from rl_agents.trainer.engine_choice import ONLY_VLLM
+from rl_agents.trainer.model_note import MODEL_NOTE
 from rl_agents.trainer.ray_init import ensure_ray, join_session
-from rl_agents.trainer.resolve import MODEL_NOTE
 
 #: Rounds that do not count: the torch engine records its passes in the second one.
 WARM_UP = 2

@@ -185,6 +185,8 @@ def similar(name: str, valid: Iterable[str], otherwise: str = "", cutoff: float 
 
 def similar_file(path: Path) -> str:
     """Return a hint that names what is like ``path``, or its first missing folder; files of its suffix come first."""
+    if path.exists():
+        return ""
     folder = next((parent for parent in path.parents if parent.is_dir()), path)
     wanted, there = path.relative_to(folder).parts[0], [entry.name for entry in folder.glob("*")]
     alike = {Path(name).stem: name for name in there if Path(name).suffix == Path(wanted).suffix}

@@ -23,7 +23,7 @@ from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.ppo import GaeKeys
 from rl_agents.algorithms.steppo import RatioLevelKeys, policy_loss
 from rl_agents.config.options import key
-from rl_agents.config.sections import StateKeys
+from rl_agents.config.sections import Rules, StateKeys
 from rl_agents.data.step_table import StepTable
 from rl_agents.data.success_replay import SolvedEpisode, SolvedEpisodes
 from rl_agents.data.trajectory import Trajectory
@@ -106,6 +106,14 @@ class ChainGaeKeys(GaeKeys, RatioLevelKeys, StateKeys):
         0.3, "Weight of the advantages of replayed episodes", gt=0, needs="success_replay"
     )
     transition_prior: float = key(0.0, "Prior visits k in the correction for state aliasing; 0: no correction", ge=0)
+
+    @staticmethod
+    def rules(run: Any, recipe: Any) -> Rules:
+        return {
+            f"top_p={run.top_p:g} does not work with success_replay: its ratios need the engine's logprobs of the "
+            "whole vocabulary, not of the nucleus; set top_p=1 or success_replay=0": run.top_p < 1
+            and run.success_replay,
+        }
 
 
 class ChainCritic:

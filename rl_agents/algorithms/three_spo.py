@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 from rl_agents.advantages import BoolArray, FloatArray, IntArray, grpo, step_gae
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import policy_loss
-from rl_agents.config.options import key
+from rl_agents.config.options import key, off, on
 from rl_agents.config.sections import DiscountKeys, PolicyGradientKeys, SearchKeys
 from rl_agents.data.step_table import StepTable
 from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes, StateChain
@@ -96,8 +96,8 @@ class ThreeSpoKeys(SearchKeys, PolicyGradientKeys, DiscountKeys):
     score_gate: Literal["off", "count", "score"] = key(
         "off", "How states that keep failing are closed: never; n(s) = 0; or n(s) = 0 and S(s) = 0 (paper, equation 1)"
     )
-    score_xi: float = key(10.0, "Number of failures at which a state may close", ge=0, needs="score_gate!=off")
-    score_zeta: float = key(0.1, "Success rate above which a state stays open", ge=0, le=1, needs="score_gate!=off")
+    score_xi: float = key(10.0, "Number of failures at which a state may close", ge=0, needs=off(score_gate="off"))
+    score_zeta: float = key(0.1, "Success rate above which a state stays open", ge=0, le=1, needs=off(score_gate="off"))
     search_rollouts: Literal["adaptive", "uniform"] = key(
         "adaptive", "Number of samples n(s) at a state: by its score, or group_size everywhere"
     )
@@ -112,13 +112,15 @@ class ThreeSpoKeys(SearchKeys, PolicyGradientKeys, DiscountKeys):
         0.1,
         "Decay gamma_w of the novelty weight omega(N) = exp(-gamma_w*N)/2",
         ge=0,
-        needs=("novelty!=none", "novelty_fixed=0"),
+        needs=off(novelty="none") + on(novelty_fixed=0),
     )
     novelty_fixed: float = key(
-        0.0, "Constant novelty weight omega (ablation: 0.25); 0: omega(N)", ge=0, le=0.5, needs="novelty!=none"
+        0.0, "Constant novelty weight omega (ablation: 0.25); 0: omega(N)", ge=0, le=0.5, needs=off(novelty="none")
     )
     novelty_until: Literal["always", "solved"] = key(
-        "solved", "How long novelty is rewarded: in the whole run, or until its first success", needs="novelty!=none"
+        "solved",
+        "How long novelty is rewarded: in the whole run, or until its first success",
+        needs=off(novelty="none"),
     )
     sibling_norm: Literal["none", "group"] = key(
         "none", "Sibling advantages: in units of the return, or divided by the siblings' standard deviation (paper)"

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from rl_agents.advantages import BoolArray, FloatArray, IntArray
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import GrpoKeys, credit, policy_loss
-from rl_agents.config.options import key
+from rl_agents.config.options import key, off, on
 from rl_agents.data.selection import Selected
 from rl_agents.data.step_table import penalized_return
 
@@ -136,18 +136,20 @@ class VspoKeys(GrpoKeys):
     vspo_mode: SamplingMode = key(
         "value", "How replacements for tasks without variance are drawn: by task value, uniformly, or not at all"
     )
-    vspo_temperature: float = key(0.1, "Temperature of the softmax over task values", gt=0, needs="vspo_mode=value")
+    vspo_temperature: float = key(0.1, "Temperature of the softmax over task values", gt=0, needs=on(vspo_mode="value"))
     vspo_scale: ValueScale = key(
-        "paper", "Task values as printed, or divided by the cubed range of the batch's rewards", needs="vspo_mode=value"
+        "paper",
+        "Task values as printed, or divided by the cubed range of the batch's rewards",
+        needs=on(vspo_mode="value"),
     )
     vspo_alpha: float = key(
         2.0,
         "Upper bound of the weight alpha - (alpha-1)/N of a task drawn N times",
         ge=1,
-        needs=("vspo_mode!=none", "vspo_clip"),
+        needs=off(vspo_mode="none") + on("vspo_clip"),
     )
     vspo_clip: bool = key(
-        True, "Bound the weight of a repeatedly drawn task; off: the weight is N", needs="vspo_mode!=none"
+        True, "Bound the weight of a repeatedly drawn task; off: the weight is N", needs=off(vspo_mode="none")
     )
 
 

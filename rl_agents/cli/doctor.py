@@ -17,21 +17,19 @@ import psutil
 
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser, show_start
-from rl_agents.cli.train import chosen_settings
-from rl_agents.config import parse_assignments, validate
+from rl_agents.config import parse_assignments
 from rl_agents.config.loading import load_preset
 from rl_agents.errors import InputError
 from rl_agents.installation import called, checkout, pip_install, version_of
 from rl_agents.trainer.ray_address import answers, cluster_address, describe_session
+from rl_agents.trainer.resolve import choose, resolve
 
 
 def examine_recipe(args: argparse.Namespace) -> int:
     """Print the checks of a recipe; return 1 if one fails. Raises `InputError`: keys that a run would refuse."""
     from rl_agents.trainer.preflight import check_settings
 
-    recipe = load_preset(args.config) if args.config else {}
-    settings = chosen_settings(recipe, parse_assignments(args.set), args.config)
-    findings = check_settings(settings)
+    findings = check_settings(_chosen(args))
     failed = any(finding.status == "fails" for finding in findings)
     if args.json:
         print(json.dumps({"findings": [asdict(finding) for finding in findings], "fits": not failed}))
@@ -238,6 +236,10 @@ def _find_ray(report: Report) -> None:
     report.problems.append(Problem(what, "unset RAY_ADDRESS, or start a cluster: ray start --head"))
 
 
+def _chosen(args: argparse.Namespace) -> Settings:
+    return choose(parse_assignments(args.set), load_preset(args.config) if args.config else {}, args.config)
+
+
 def examine_cluster(args: argparse.Namespace) -> int:
     """Print the nodes of a run's processes; return 1 if they do not fit.
 
@@ -247,9 +249,7 @@ def examine_cluster(args: argparse.Namespace) -> int:
     from rl_agents.resources import actors, cluster_nodes, describe_placement, obstacle, set_engine_gpus
     from rl_agents.trainer.ray_init import join_cluster
 
-    settings = Settings()
-    settings.update({**(load_preset(args.config) if args.config else {}), **parse_assignments(args.set)})
-    validate(settings)
+    settings = resolve(_chosen(args))
     join_cluster()
     nodes = cluster_nodes()
     set_engine_gpus(settings, sum(node.get("GPU", 0) for node in nodes))

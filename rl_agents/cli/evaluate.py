@@ -16,18 +16,19 @@ from typing import Any
 
 from rl_agents.algorithms import KEYS, Settings
 from rl_agents.cli.parser import Parser
-from rl_agents.cli.train import build_algorithm, chosen_settings, resolve_settings
+from rl_agents.cli.train import build_algorithm, prepare
 from rl_agents.config.loading import merge_flags, refuse_keys
 from rl_agents.config.settings import EVALUATION_KEYS
 from rl_agents.data.tasks import by_environment
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.envs.base import run_tasks, task_ids
-from rl_agents.errors import InputError
+from rl_agents.envs.base import is_environment, run_tasks, task_ids
+from rl_agents.errors import InputError, unknown
 from rl_agents.inference.hub import find_folder, how_to_get
 from rl_agents.reporting.episode_diagnostics import EpisodeWatch
 from rl_agents.reporting.run_folder import RunFolder, json_safe, restored_settings
 from rl_agents.reporting.statistics import Interval, pass_intervals, student_interval, success_interval
 from rl_agents.trainer.ray_address import describe_session
+from rl_agents.trainer.resolve import choose
 
 
 def build_parser() -> Parser:
@@ -93,8 +94,7 @@ def run(argv: Sequence[str]) -> int:
 def chosen_policies(args: argparse.Namespace) -> list[tuple[str, str, dict[str, Any]]]:
     """Return (label, path, keys) of every policy.
 
-    Raises:
-        InputError: none or several of --checkpoint, --model and --compare, or a repeated policy.
+    Raises `InputError`: none or several of --checkpoint, --model and --compare, or a repeated policy.
     """
     given = [f"--{name}" for name in ("checkpoint", "model", "compare") if getattr(args, name)]
     if not given:
@@ -132,8 +132,7 @@ def refuse_different_tasks(policies: Sequence[tuple[str, Settings]], split: str)
 def number_of_seeds(args: argparse.Namespace, settings: Settings) -> int:
     """Return ``--seeds``, by default 3 or as many as give every task ``--samples`` episodes.
 
-    Raises:
-        InputError: the seeds are too few for these.
+    Raises `InputError`: the seeds are too few for these.
     """
     if not args.samples:
         return args.seeds or 3
@@ -149,8 +148,7 @@ def number_of_seeds(args: argparse.Namespace, settings: Settings) -> int:
 def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, Any]) -> Settings:
     """Resolve one policy's settings without building anything.
 
-    Raises:
-        InputError: contradictory flags, missing folder, unknown key or environment.
+    Raises `InputError`: contradictory flags, missing folder, unknown key or environment.
     """
     given = merge_flags(args.set, {"env": args.env, "eval_temperature": args.temperature})
     refuse_keys(given, EVALUATION_KEYS, "it has an effect only on training")
@@ -160,7 +158,7 @@ def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, 
     settings.only_split = args.split
     if args.local:
         settings.make_local(flags)
-    return resolve_settings(settings, sys.stderr)
+    return prepare(settings, sys.stderr)
 
 
 def policy_settings(path: str, flags: Mapping[str, Any], args: argparse.Namespace) -> Settings:
@@ -171,7 +169,7 @@ def policy_settings(path: str, flags: Mapping[str, Any], args: argparse.Namespac
     if is_model:
         if path != "starter" and not has_config:
             raise InputError(f"{path}: no Hugging Face model there (no config.json){how_to_get(path)}")
-        settings = chosen_settings({}, flags, None)
+        settings = choose(flags)
         settings.update({"model": path})
         return settings
     checkpoint = folder if (folder / "hf").is_dir() else RunFolder.locate(folder)[2]
@@ -181,6 +179,8 @@ def policy_settings(path: str, flags: Mapping[str, Any], args: argparse.Namespac
     if chosen in settings.parts:
         settings = settings.parts[chosen]
         settings.task_prefix, flags = "", {name: value for name, value in flags.items() if name != "env"}
+    elif settings.parts and chosen != settings.env and not is_environment(chosen):
+        raise unknown("environment", chosen, settings.parts)
     elif chosen != settings.env:  # use the other environment's options and turns
         settings.env_options, settings.max_turns = {}, 0
     settings.update({**flags, "model": str(checkpoint / "hf")})

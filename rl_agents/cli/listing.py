@@ -13,7 +13,7 @@ import rl_agents.envs  # noqa: F401  (registers the built-in environments)
 from rl_agents.algorithms import ALGORITHMS, KEYS, Settings, readers
 from rl_agents.cli.parser import Parser
 from rl_agents.config.loading import Kind, preset_files
-from rl_agents.config.options import keys_of, spoken
+from rl_agents.config.options import keys_of
 from rl_agents.envs.base import CLASSES, ENVIRONMENTS, FAMILIES
 from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.errors import InputError, unknown
@@ -81,8 +81,7 @@ def run(argv: Sequence[str]) -> int:
 def listed(what: str | None, for_programs: bool = False) -> dict[str, list[Entry]]:
     """Return the entries of one kind, or of all kinds except presets (only `FIRST_KINDS` for programs).
 
-    Raises:
-        InputError: unknown kind.
+    Raises `InputError`: unknown kind.
     """
     if what is not None and what not in KINDS:
         raise unknown("kind", what, KINDS)
@@ -166,8 +165,7 @@ def settings_keys(algo: str | None = None) -> list[Entry]:
     Args:
         algo: only keys that this algorithm reads, with its defaults.
 
-    Raises:
-        InputError: unknown algorithm.
+    Raises `InputError`: unknown algorithm.
     """
     if algo is not None and algo not in ALGORITHMS:
         raise unknown("algorithm", algo, ALGORITHMS)
@@ -182,7 +180,7 @@ def settings_keys(algo: str | None = None) -> list[Entry]:
             "default": getattr(settings, key.name),
             "summary": key.help,
             "range": key.range,
-            "needs": [spoken(need) for need in key.needs],
+            "needs": [str(need) for need in key.needs],
             "readers": users if algo is None else [],
         }
         for key in KEYS.values()

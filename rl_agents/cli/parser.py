@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NoReturn, TextIO
 
-from rl_agents.config.aliases import ALIASES, RENAMED
+from rl_agents.config.aliases import ALIASES
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import as_called, called
 
@@ -85,7 +85,7 @@ class Parser(argparse.ArgumentParser):
     def _is_key(self, name: str) -> bool:
         from rl_agents.algorithms import KEYS  # not before it is needed: this module has fast imports
 
-        return name in {*KEYS, *ALIASES, *RENAMED, *self._own}
+        return name in {*KEYS, *ALIASES, *self._own}
 
     def _refuse_flag(self, item: str) -> None:
         """Raise `InputError` if a ``key=value`` of ``--set`` means a flag, which the message names."""

@@ -22,6 +22,7 @@ from rl_agents.pivot import TurnOutcomes, claim_folder, count_parts, profile_sum
 from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.rewards.verifiers import make_verifier, self_check
 from rl_agents.traces.turns import Turn
+from rl_agents.trainer.resolve import choose
 
 CANDIDATES_FILE, SUMMARY_FILE = "candidates.parquet", "profile.json"
 #: Concurrent turns; a part of the key that identifies an interrupted profile.
@@ -113,18 +114,16 @@ def _verified(turns: list[Turn], flags: dict[str, Any], skip_bad: bool) -> tuple
 
 
 def _settings(args: argparse.Namespace, flags: dict[str, Any], turns: list[Turn], folder: Path) -> Settings:
-    from rl_agents.cli.train import chosen_settings, resolve_settings
+    from rl_agents.cli.train import prepare
 
     candidates = _write_candidates(folder, turns)
     flags = {
         **flags, "algo": "pivotrl", "env": "pivot", "model": str(args.model), "env.pivots": str(candidates),
         "group_size": args.rollouts, "seed": args.seed
     }  # fmt: skip
-    settings = chosen_settings({}, flags, None)
+    settings = choose(flags, local=args.local)
     settings.update({"num_learners": 0})
-    if args.local:
-        settings.make_local(flags)
-    return resolve_settings(settings)
+    return prepare(settings)
 
 
 def _write_candidates(folder: Path, turns: Sequence[Turn]) -> Path:

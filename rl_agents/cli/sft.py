@@ -9,7 +9,7 @@ from typing import Any
 
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
-from rl_agents.cli.train import resolve_settings
+from rl_agents.cli.train import prepare
 from rl_agents.config.loading import merge_flags, refuse_keys
 from rl_agents.envs.base import env_keys, env_spec, starter_spec
 from rl_agents.errors import InputError
@@ -65,7 +65,7 @@ def plan(args: argparse.Namespace) -> dict[str, Any]:
     named = {"env": args.env, "algo": "sft", "seed": args.seed, **({"model": args.model} if args.model else {})}
     settings = Settings.from_dict({**imitation_keys(starter, keys, args.model or ""), **named})
     settings.make_local(keys)
-    resolve_settings(settings)
+    prepare(settings)
     return keys
 
 

@@ -17,22 +17,18 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import main_parser as build_parser
 from rl_agents.cli.parser import show_start
-from rl_agents.config import merge_flags, validate
+from rl_agents.config import merge_flags
 from rl_agents.config.loading import load_preset, preset_files
-from rl_agents.config.options import keys_of
-from rl_agents.config.sections import ModelKeys, RunKeys
-from rl_agents.config.settings import LOCAL_KEYS
-from rl_agents.envs.base import divide, env_spec
-from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
+from rl_agents.errors import EpisodesFail, InputError, PolicyFell
 from rl_agents.installation import command, version_text
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.outputs import nothing_left, one_process
 from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import RunFolder, check_fixed, restored_settings
 from rl_agents.reporting.statistics import Interval, rose
-from rl_agents.reporting.trackers import check_trackers
+from rl_agents.trainer.doubtful_keys import cautions
 from rl_agents.trainer.ray_address import describe_session
-from rl_agents.trainer.unused_keys import layered
+from rl_agents.trainer.resolve import check_names, choose
 
 if TYPE_CHECKING:
     from rl_agents.trainer.algorithm import AgentAlgorithm
@@ -42,8 +38,6 @@ WAITS = "[rl_agents] stopping after the present iteration and its checkpoint; a 
 ONLY_TRAINING = (
     "success changed by {:+.2f} on training tasks, but by {:+.2f} on test tasks: train on more different tasks"
 )
-#: Keys that only the ``config.yaml`` of a run has all of.
-SAVED_KEYS = {*keys_of(RunKeys), *keys_of(ModelKeys)}
 #: Keys that are printed even if they have their default.
 ESSENTIAL_KEYS = ("algo", "env", "model", "engine", "seed", "iterations", "lr")
 
@@ -73,8 +67,6 @@ def run(argv: Sequence[str]) -> int:
     if plan.settings.num_env_runners or plan.settings.num_learners:
         print(f"[rl_agents] {describe_session()}", flush=True)
     print(describe(plan.settings), flush=True)
-    from rl_agents.trainer.resolve import cautions
-
     for line in [*([plan.settings.lengths] if plan.settings.lengths else []), *cautions(plan.settings)]:
         print(f"[rl_agents] {textwrap.fill(line, 98, subsequent_indent='  ')}", flush=True)
     try:
@@ -109,17 +101,12 @@ def taken_back(plan: RunPlan) -> Iterator[None]:
 def plan_new(args: argparse.Namespace) -> RunPlan:
     """Resolve the configuration of a new run without writing anything.
 
-    Raises:
-        InputError: a problem with flags, recipe or output folder.
+    Raises `InputError`: a problem with flags, recipe or output folder.
     """
     flags, file = named_flags(args), args.config
     if not file:
         flags, file = chosen_algorithm(flags)
-    preset = load_preset(file) if file else {}
-    settings = chosen_settings(preset, {**(LOCAL_KEYS if args.local else {}), **flags}, file)
-    if args.local:
-        settings.make_local({**preset, **flags})
-    settings = resolve_settings(settings)
+    settings = prepare(choose(flags, load_preset(file) if file else {}, file, args.local))
     output = args.output or default_output(f"{settings.env}-{settings.algo}")
     RunFolder.check_free(output)
     return RunPlan(settings, output)
@@ -140,8 +127,7 @@ def chosen_algorithm(flags: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
 def plan_resume(args: argparse.Namespace) -> RunPlan:
     """Resolve the configuration of a resumed run without writing anything.
 
-    Raises:
-        InputError: not a run with a checkpoint, or flags that would make it a different run.
+    Raises `InputError`: not a run with a checkpoint, or flags that would make it a different run.
     """
     folder, iteration, checkpoint = RunFolder.resumable(args.resume)
     if args.config:
@@ -159,7 +145,7 @@ def plan_resume(args: argparse.Namespace) -> RunPlan:
     check_fixed(f"--resume {args.resume}", before, settings)
     if args.local:
         settings.make_local(flags)
-    settings = resolve_settings(settings)
+    settings = prepare(settings)
     if settings.iterations < iteration:
         raise InputError(f"iterations={settings.iterations}: the checkpoint is already at iteration {iteration}")
     return RunPlan(settings, folder.path, (iteration, checkpoint))
@@ -168,8 +154,7 @@ def plan_resume(args: argparse.Namespace) -> RunPlan:
 def written_with(checkpoint: Path, latest: Settings, flags: Mapping[str, Any]) -> Settings:
     """Return the keys with which a checkpoint was written; print those that a later resume has changed.
 
-    Raises:
-        InputError: it has no valid config.yaml.
+    Raises `InputError`: it has no valid config.yaml.
     """
     settings, now = restored_settings(checkpoint / "config.yaml"), latest.to_dict()
     changed = [f"{k}={v}" for k, v in settings.to_dict().items() if k not in flags and now.get(k) != v]
@@ -182,43 +167,6 @@ def named_flags(args: argparse.Namespace) -> dict[str, Any]:
     """Merge ``--set`` with the flags that are keys; raises as `merge_flags`."""
     names = ("algo", "env", "model", "pool", "iterations", "seed")
     return merge_flags(args.set, {name: getattr(args, name, None) for name in names})
-
-
-def chosen_settings(preset: Mapping[str, Any], flags: Mapping[str, Any], preset_name: str | None) -> Settings:
-    """Merge defaults < preset < flags; `resolve` adds the algorithm's defaults below the chosen keys.
-
-    Keys of the preset that have no effect with the flags are dropped (`rl_agents.trainer.unused_keys.layered`). A run's
-    own ``config.yaml`` is complete.
-
-    Raises:
-        InputError: unknown key or bad value; a preset's error names its file.
-    """
-    if preset_name and preset.keys() >= SAVED_KEYS:
-        settings = restored_settings(Path(preset_name))
-        for name in ("algo", "env"):
-            if flags.get(name, old := getattr(settings, name)) != old:
-                raise InputError(f"{preset_name}: the complete keys of a run with {name}={old}, not {flags[name]}")
-        settings.update(flags)
-        return settings
-    try:
-        _check_flat(preset)
-        Settings.from_dict(preset)
-    except InputError as error:
-        raise InputError(f"{preset_name}: {error}") from None
-    return Settings.from_dict(layered(preset, flags))
-
-
-def _check_flat(preset: Mapping[str, Any]) -> None:
-    """Refuse sections, which files of other libraries have.
-
-    Raises:
-        InputError: the first section, with the flat form of its first key.
-    """
-    for name, value in preset.items():
-        if isinstance(value, Mapping) and not name.startswith("env."):
-            inner = next(iter(value), "KEY")
-            written = f"env.{inner}" if name == "env" else inner
-            raise InputError(f"'{name}' is a section, but keys are flat: write `{written}: ...` at the top level")
 
 
 def describe(settings: Settings) -> str:
@@ -239,27 +187,19 @@ def build_algorithm(settings: Settings) -> AgentAlgorithm:
     return AgentAlgorithm.from_settings(settings)
 
 
-def resolve_settings(settings: Settings, notes: TextIO | None = None) -> Settings:
-    """Check the configuration and add the defaults of the algorithm and the warm-start model.
+def prepare(settings: Settings, notes: TextIO | None = None) -> Settings:
+    """Return chosen keys resolved and measured, so that a run can start.
 
     Args:
         notes: stream of the "loading libraries" line; default: standard output.
 
-    Raises:
-        InputError: the configuration cannot work.
+    Raises `InputError`: the configuration cannot work.
     """
-    # Report typing errors before importing torch, which takes seconds.
-    if settings.algo not in ALGORITHMS:
-        raise unknown("algorithm", settings.algo, ALGORITHMS)
-    divide(settings)
-    for own in settings.each.values():
-        env_spec(own.env)
-    validate(settings)
-    check_trackers(settings.trackers)
+    check_names(settings)  # before torch is imported, which takes seconds
     show_start(notes or sys.stdout)
-    from rl_agents.trainer.resolve import resolve
+    from rl_agents.trainer.measure import ready
 
-    return resolve(settings)
+    return ready(settings)
 
 
 def _train(plan: RunPlan, interrupts: Interrupts) -> bool:

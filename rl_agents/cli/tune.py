@@ -14,7 +14,7 @@ from typing import Any
 
 from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import Parser
-from rl_agents.cli.train import default_output, named_flags, resolve_settings
+from rl_agents.cli.train import default_output, named_flags, prepare
 from rl_agents.config import Settings
 from rl_agents.config.loading import preset_path
 from rl_agents.errors import InputError
@@ -22,6 +22,7 @@ from rl_agents.installation import command
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.outputs import nothing_left, one_process
 from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.trainer.doubtful_keys import cautions
 from rl_agents.trainer.ray_address import describe_session
 from rl_agents.tuning.sweep import Sweep, load_sweep
 
@@ -78,8 +79,6 @@ def run(argv: Sequence[str]) -> int:
 
 def first_lines(trials: Iterable[Settings]) -> list[str]:
     """Return the lines to print before trials start, each once: engine choice, lengths and warnings."""
-    from rl_agents.trainer.resolve import cautions
-
     resolved = list(trials)
     lines = [s.engine_choice for s in resolved if s.engine_choice]
     lines += [s.lengths for s in resolved if s.lengths] + [line for s in resolved for line in cautions(s)]
@@ -95,8 +94,7 @@ def taken_back(plan: SweepPlan) -> AbstractContextManager[None]:
 def plan_new(args: argparse.Namespace) -> SweepPlan:
     """Check a new sweep without writing anything.
 
-    Raises:
-        InputError: a problem with the file, a key, the output folder, or a trial.
+    Raises `InputError`: a problem with the file, a key, the output folder, or a trial.
     """
     if args.sweep and args.config:
         raise InputError(f"--config {args.config} and {args.sweep}: give one sweep")
@@ -127,8 +125,7 @@ def check_comparisons(plan: SweepPlan, source: str) -> None:
 def plan_resume(args: argparse.Namespace) -> SweepPlan:
     """Check a resumed sweep without writing anything.
 
-    Raises:
-        InputError: not a sweep's folder, or flags that would make it a different sweep.
+    Raises `InputError`: not a sweep's folder, or flags that would make it a different sweep.
     """
     file = args.resume / SWEEP_FILE
     if not file.is_file():
@@ -166,7 +163,7 @@ def resolve_trials(sweep: Sweep, source: str) -> dict[str, Settings]:
     resolved = {}
     for spec in sweep.trials:
         try:
-            resolved[spec.name] = resolve_settings(sweep.settings(spec))
+            resolved[spec.name] = prepare(sweep.settings(spec))
         except InputError as error:
             raise InputError(f"{source}: trial {spec.name.partition('-')[2]}: {error}") from None
     return resolved

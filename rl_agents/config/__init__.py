@@ -1,15 +1,8 @@
-"""Declaration, reading and validation of the keys of a run. A run is built from `Settings`."""
+"""Declaration, reading and contradictions of the keys of a run. A run is built from `Settings`."""
 
-from rl_agents.config.loading import (
-    context_window,
-    load_mapping,
-    load_recipe,
-    merge_flags,
-    parse_assignments,
-    summary_limit,
-)
+from rl_agents.config.loading import load_mapping, load_recipe, merge_flags, parse_assignments
+from rl_agents.config.sections import context_window, summary_limit
 from rl_agents.config.settings import KEYS, Settings
-from rl_agents.config.validation import validate
 
 __all__ = [
     "KEYS",
@@ -20,5 +13,4 @@ __all__ = [
     "merge_flags",
     "parse_assignments",
     "summary_limit",
-    "validate",
 ]

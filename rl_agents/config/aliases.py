@@ -1,8 +1,7 @@
-"""Names of keys in other libraries and in earlier versions."""
+"""Names of keys in other libraries."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -48,33 +47,7 @@ ALIASES: Mapping[str, str] = {
     "save_steps": "checkpoint_interval",
     "save_total_limit": "keep_checkpoints",
 }
-#: Earlier name of a key -> present name. Both are accepted; a line on stderr gives the present name.
-RENAMED: Mapping[str, str] = {
-    "aggregation": "loss_agg_mode",
-    "critic_clip": "cliprange_value",
-    "gradient_checkpointing": "activation_checkpointing",
-    "guard": "collapse_monitor",
-    "lag": "async_level",
-    "lam": "gae_lambda",
-    "mismatch": "rollout_correction",
-    "mismatch_bounds": "rollout_correction_bounds",
-    "mismatch_cap": "rollout_correction_cap",
-    "packed_rows": "sequence_packing",
-    "recompute": "activation_checkpointing",
-    "row_prefixes": "prefix_sharing",
-    "rows": "sample_layout",
-    "solved_again": "success_replay",
-    "solved_again_weight": "success_replay_weight",
-    "staleness": "max_staleness",
-    "state_name": "state_key",
-}
-#: Earlier name of a key -> values that have another form now.
-RENAMED_VALUES: Mapping[str, Mapping[Any, Any]] = {
-    "gradient_checkpointing": {True: "full", False: "none"},
-    "placement": {"together": "colocate", "apart": "separate"},
-    "row_prefixes": {"shared": True, "flat": False},
-}
-#: Another library's name -> the keys to set instead, if units or meanings differ.
+#: Another library's name -> the keys to set instead, if units or meanings differ; and names of before version 0.1.
 HINTS: Mapping[str, str] = {
     "batch_size": "tasks_per_iteration (tasks) and group_size (rollouts of each)",
     "train_batch_size": "tasks_per_iteration (tasks) and group_size (rollouts of each)",
@@ -101,57 +74,47 @@ HINTS: Mapping[str, str] = {
     "loss_type": "loss_agg_mode",
     "scale_rewards": "advantage_std",
     "bf16": "dtype=bfloat16",
+    "aggregation": "loss_agg_mode",
+    "critic_clip": "cliprange_value",
+    "gradient_checkpointing": "activation_checkpointing",
+    "guard": "collapse_monitor",
+    "lag": "async_level",
+    "lam": "gae_lambda",
+    "mismatch": "rollout_correction",
+    "mismatch_bounds": "rollout_correction_bounds",
+    "mismatch_cap": "rollout_correction_cap",
+    "packed_rows": "sequence_packing",
+    "recompute": "activation_checkpointing",
+    "row_prefixes": "prefix_sharing",
+    "rows": "sample_layout",
+    "solved_again": "success_replay",
+    "solved_again_weight": "success_replay_weight",
+    "staleness": "max_staleness",
+    "state_name": "state_key",
 }
 
 
-def canonical(data: Mapping[str, Any], *, note: bool = True) -> dict[str, Any]:
-    """Return ``data`` with present keys and values instead of their aliases.
-
-    Args:
-        note: print a line for every earlier name.
-
-    Raises:
-        InputError: a key is given by two of its names.
-    """
-    found: dict[str, tuple[str, Any]] = {}
-    for name, value in _one_checkpointing_key(data).items():
-        key = ALIASES.get(name, RENAMED.get(name, name))
+def canonical(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``data`` with keys instead of their aliases. Raises `InputError`: a key is given by two of its names."""
+    found: dict[str, str] = {}
+    for name in data:
+        key = ALIASES.get(name, name)
         if key in found:
-            raise InputError(f"'{found[key][0]}' and '{name}' are the same key: keep one of them")
-        if note and name in RENAMED:
-            print(f"key '{name}' is called '{key}' now", file=sys.stderr)
-        found[key] = (name, todays_value(name, value))
-    return {key: value for key, (_, value) in found.items()}
-
-
-def _one_checkpointing_key(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Join two keys that are one now: ``recompute`` was the mode, if ``gradient_checkpointing`` was true."""
-    found = dict(data)
-    if {"gradient_checkpointing", "recompute"} <= found.keys():
-        how = found.pop("recompute")
-        if found["gradient_checkpointing"] is True:
-            found["gradient_checkpointing"] = how
-    return found
-
-
-def todays_value(name: str, value: Any) -> Any:
-    """Return the present form of a value of a key, under any of its names."""
-    if isinstance(value, list):  # values of a sweep
-        return [todays_value(name, item) for item in value]
-    values = RENAMED_VALUES.get(name, {})
-    return values.get(value, value) if isinstance(value, str | bool) else value
+            raise InputError(f"'{found[key]}' and '{name}' are the same key: keep one of them")
+        found[key] = name
+    return {key: data[name] for key, name in found.items()}
 
 
 def unknown_key(name: str, valid: Iterable[str]) -> InputError:
     """Build the error for an unknown key: what replaces another library's name, the nearest, or those with its word."""
     from rapidfuzz.distance import OSA
 
-    near = name if name in HINTS else closest(name, {"env.KEY", *valid, *ALIASES, *RENAMED, *HINTS})
+    near = name if name in HINTS else closest(name, {"env.KEY", *valid, *ALIASES, *HINTS})
     if near in HINTS:
         return InputError(f"unknown key '{name}': set {HINTS[near]} instead")
     word = closest(name, {word for known in valid for word in known.split("_") if len(word) > 2}, cutoff=1)
     keys = [known for known in sorted(valid) if word in known.split("_")]
     others = f"did you mean {' or '.join(keys)}?" if keys else "`run.py list --keys` shows all."
-    hint = f"did you mean '{RENAMED.get(near, near)}'?" if near else others
+    hint = f"did you mean '{near}'?" if near else others
     own = "" if near and OSA.distance(name.lower(), near) < 4 else f" A key of the environment is env.{name}"
     return InputError(f"unknown key '{name}': {hint}{own}")

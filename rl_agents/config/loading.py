@@ -14,28 +14,10 @@ from rl_agents.errors import InputError, similar
 from rl_agents.installation import presets_folder
 
 
-def context_window(context: str) -> int | None:
-    """Return n of ``window(n)``, else None. Raises `InputError`: not a context."""
-    return _context_size(context, "window")
-
-
-def summary_limit(context: str) -> int | None:
-    """Return n of ``summary(n)``, else None. Raises `InputError`: not a context."""
-    return _context_size(context, "summary")
-
-
-def _context_size(context: str, name: str) -> int | None:
-    match = re.fullmatch(r"append|(window|summary)\((\d+)\)", context)
-    if not match:
-        raise InputError(f"context='{context}': valid: append, window(n), summary(n)")
-    return int(match[2]) if match[1] == name else None
-
-
 def parse_assignments(items: Iterable[str]) -> dict[str, Any]:
     """Parse ``--set key=value`` items; values are read as YAML.
 
-    Raises:
-        InputError: an item without ``=`` or a value that is not YAML.
+    Raises `InputError`: an item without ``=`` or a value that is not YAML.
     """
     result: dict[str, Any] = {}
     for item in items:
@@ -53,8 +35,7 @@ def parse_assignments(items: Iterable[str]) -> dict[str, Any]:
 def merge_flags(items: Iterable[str], flags: Mapping[str, Any]) -> dict[str, Any]:
     """Merge ``--set`` items with flags that set keys; None and False mean that a flag is not given.
 
-    Raises:
-        InputError: both give a key different values; or as `parse_assignments`.
+    Raises `InputError`: both give a key different values; or as `parse_assignments`.
     """
     keys = parse_assignments(items)
     for name, value in flags.items():
@@ -73,22 +54,28 @@ def refuse_keys(keys: Mapping[str, Any], names: Iterable[str], why: str) -> None
             raise InputError(f"--set {name}={keys[name]}: {why}")
 
 
-class _WrittenInt(int):
-    """An integer that keeps its text for text keys: ``str`` returns 007, ``==`` compares seven."""
+class _Written:
+    """A number that keeps its text for text keys: ``str`` returns 007, ``==`` compares seven."""
 
     text: str
 
     def __str__(self) -> str:
         return self.text
 
+    @classmethod
+    def of(cls, number: Any, text: str) -> Any:
+        """Return ``number`` itself if it is written as ``text``."""
+        if str(number) == text:
+            return number
+        kept = cls(number)  # type: ignore[call-arg]
+        kept.text = text
+        return kept
 
-class _WrittenFloat(float):
-    """See `_WrittenInt`."""
 
-    text: str
+class _WrittenInt(_Written, int): ...
 
-    def __str__(self) -> str:
-        return self.text
+
+class _WrittenFloat(_Written, float): ...
 
 
 class _Loader(yaml.SafeLoader):
@@ -113,14 +100,10 @@ class _Loader(yaml.SafeLoader):
 
     def construct_int(self, node: Any) -> int:
         text = self.construct_scalar(node)
-        number = _WrittenInt(text, 0 if text[:2] in ("0o", "0x") else 10)
-        number.text = text
-        return number if str(int(number)) != text else int(number)
+        return _WrittenInt.of(int(text, 0 if text[:2] in ("0o", "0x") else 10), text)
 
     def construct_float(self, node: Any) -> float:
-        number = _WrittenFloat(self.construct_yaml_float(node))
-        number.text = self.construct_scalar(node)
-        return number if str(float(number)) != number.text else float(number)
+        return _WrittenFloat.of(self.construct_yaml_float(node), self.construct_scalar(node))
 
 
 class _Dumper(yaml.SafeDumper):
@@ -164,8 +147,7 @@ def load_recipe(path: str) -> dict[str, Any]:
 def load_mapping(path: str) -> dict[str, Any]:
     """Read a flat YAML mapping of keys without translating them, such as a run's config.yaml.
 
-    Raises:
-        InputError: an unreadable file, broken YAML or a key that occurs twice (with its line), or not a mapping.
+    Raises `InputError`: an unreadable file, broken YAML or a key that occurs twice (with its line), or not a mapping.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -188,8 +170,7 @@ def load_mapping(path: str) -> dict[str, Any]:
 def load_config(path: Path) -> dict[str, Any]:
     """Read a run's config.yaml.
 
-    Raises:
-        InputError: as `load_mapping`, or the file was emptied, so that the run would continue with defaults.
+    Raises `InputError`: as `load_mapping`, or the file was emptied, so that the run would continue with defaults.
     """
     data = load_mapping(str(path))
     if "algo" not in data:
@@ -211,8 +192,7 @@ def preset_path(text: str, kind: Kind = "recipes") -> str:
 
     An existing file takes precedence. ``tune_configs/recipes/NAME.yaml`` is the package's if there is no such file.
 
-    Raises:
-        InputError: neither; the nearest name is suggested.
+    Raises `InputError`: neither; the nearest name is suggested.
     """
     path, known = Path(text), preset_files(kind)
     bare = path.stem if path.suffix in SUFFIXES else path.name

@@ -11,8 +11,8 @@ import copy
 import dataclasses
 import inspect
 import typing
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -27,6 +27,39 @@ Options = TypeVar("Options")
 BOUNDS = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}"}
 
 
+@dataclass(frozen=True)
+class Need:
+    """One of the keys ``names`` is set (true, not 0, not empty) or has one of ``values``; ``other``: none of these."""
+
+    names: tuple[str, ...]
+    values: tuple[Any, ...] = ()
+    other: bool = False
+
+    def met(self, options: Any) -> bool:
+        found = [getattr(options, name) for name in self.names]
+        return any((value in self.values) != self.other if self.values else value for value in found)
+
+    def __str__(self) -> str:
+        relation = (" other than " if self.other else "=") if self.values else ""
+        return f"{' or '.join(self.names)}{relation}{' or '.join(map(plain_text, self.values))}"
+
+
+def on(*any_of: str, **values: Any) -> tuple[Need, ...]:
+    """Need that one of the keys ``any_of`` is set, and that each of the others has its value, or one of a tuple."""
+    wanted = {name: value if isinstance(value, tuple) else (value,) for name, value in values.items()}
+    return (*[Need(any_of)] * bool(any_of), *(Need((name,), those) for name, those in wanted.items()))
+
+
+def off(**values: Any) -> tuple[Need, ...]:
+    """Need that keys have other values than these."""
+    return tuple(replace(need, other=True) for need in on(**values))
+
+
+def unmet(needs: Iterable[Need], options: Any) -> str:
+    """Return the first need that ``options`` do not meet; empty if they meet all."""
+    return next((str(need) for need in needs if not need.met(options)), "")
+
+
 def key(
     default: Any,
     help: str,
@@ -36,7 +69,8 @@ def key(
     le: float | None = None,
     lt: float | None = None,
     also: float | None = None,
-    needs: str | tuple[str, ...] = (),
+    needs: str | tuple[Need, ...] = (),
+    check: Callable[[Any], str] | None = None,
 ) -> Any:
     """Declare an option.
 
@@ -45,14 +79,13 @@ def key(
         help: description without a full stop at the end.
         ge, gt, le, lt: range of a number (of every item of a list), as in pydantic.
         also: an allowed number outside the range, such as 0 for off.
-        needs: conditions that must all hold for the key to have an effect: ``"name"`` (true, not 0 and not empty),
-            ``"name=a|b"`` (one of these values) or ``"name!=a|b"``, and ``"... or ..."`` if one of several suffices.
-            Setting the key without them is an error.
+        needs: what must hold for the key to have an effect (`on`, `off`; a name: it is set): else it must not be set.
+        check: returns what is wrong with a value of the right type and range; empty: nothing.
     """
     given = {"ge": ge, "gt": gt, "le": le, "lt": lt}
     bounds = {name: bound for name, bound in given.items() if bound is not None}
-    wanted = (needs,) if isinstance(needs, str) else needs
-    metadata = {"default": default, "help": help, "bounds": bounds, "also": also, "needs": wanted}
+    wanted = on(needs) if isinstance(needs, str) else needs
+    metadata = {"default": default, "help": help, "bounds": bounds, "also": also, "needs": wanted, "check": check}
     if isinstance(default, dict | list):
         return field(default_factory=lambda: copy.copy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -69,7 +102,8 @@ class Key:
     help: str
     bounds: Mapping[str, Any]
     also: float | None
-    needs: tuple[str, ...]
+    needs: tuple[Need, ...]
+    check: Callable[[Any], str] | None
 
     @property
     def range(self) -> str:
@@ -83,20 +117,22 @@ class Key:
         Args:
             prefix: written before the key in messages, such as ``env.``.
 
-        Raises:
-            InputError: a wrong type, or out of range.
+        Raises `InputError`: a wrong type, or out of range.
         """
         from pydantic import ValidationError
 
         try:
-            return self._reader.validate_python(value)
+            read, problem = self._reader.validate_python(value), ""
         except ValidationError as error:
+            problem = self._problem(error)
+        if problem := problem or (self.check(read) if self.check else ""):
             shown = f"'{value}'" if isinstance(value, str) else value
-            raise InputError(f"{prefix}{self.name}={shown}: {self._problem(error)}") from None
+            raise InputError(f"{prefix}{self.name}={shown}: {problem}") from None
+        return read
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of the key, with the help text as description."""
-        needs = f" Needs {' and '.join(map(spoken, self.needs))}." if self.needs else ""
+        needs = f" Needs {' and '.join(map(str, self.needs))}." if self.needs else ""
         return {**self._reader.json_schema(), "description": f"{self.help}.{needs}", "default": self.default}
 
     @cached_property
@@ -139,12 +175,10 @@ class Key:
         if first["type"] == "literal_error":
             return f"valid: {', '.join(map(str, typing.get_args(self.kind)))}"
         text = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
-        text = (
-            text.partition(", unable to")[0]
-            .replace("Input should be", "must be")
-            .replace("dictionary", "mapping, such as {name: value}")
-        )
-        return text[0].lower() + text[1:]
+        text = text.partition(", unable to")[0].replace("Input should be", "must be")
+        entry = f"entry {first['loc'][0] + 1}: " if first["loc"] and isinstance(first["loc"][0], int) else ""
+        text = text.replace("dictionary", f"mapping, such as {'{env: NAME}' if entry else '{name: value}'}")
+        return entry + text[0].lower() + text[1:]
 
 
 def _pairs(value: Any) -> Any:
@@ -199,21 +233,8 @@ def read_options(
     made = cls(**{name: keys[name].read(value, prefix) for name, value in data.items()})
     for name in sorted(keys.keys() & set(data if chosen is None else chosen)):
         if missing := unmet(keys[name].needs, made):
-            raise InputError(f"key '{prefix}{name}' has no effect without {prefix}{spoken(missing)}")
+            raise InputError(f"key '{prefix}{name}' has no effect without {prefix}{missing}")
     return made
-
-
-def unmet(needs: Iterable[str], options: Any) -> str:
-    """Return the first need that ``options`` do not meet; empty if they meet all."""
-    return next((need for need in needs if not any(_is_met(part, options) for part in need.split(" or "))), "")
-
-
-def _is_met(need: str, options: Any) -> bool:
-    name, equals, values = need.partition("=")
-    if not equals:
-        return bool(getattr(options, name))
-    here = plain_text(getattr(options, name.removesuffix("!"))) in values.split("|")
-    return not here if name.endswith("!") else here
 
 
 def plain_text(value: Any) -> str:
@@ -225,8 +246,3 @@ def plain_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def spoken(need: str) -> str:
-    """Return a need in words."""
-    return need.replace("!=", " other than ").replace("|", " or ")

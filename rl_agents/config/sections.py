@@ -3,14 +3,21 @@
 Keys are flat (``--set lr=1e-4``); an environment's own keys are written ``env.KEY``. `run.py list --keys` and the
 documentation print the help texts under the first line of each class. An algorithm inherits the sections that it reads.
 Keys that only one algorithm reads are declared in its module (`rl_agents.algorithms`).
+
+What contradicts a section's keys stands in its ``rules(run, recipe)``: error message -> whether it applies to the
+settings ``run`` of the algorithm ``recipe``. `rl_agents.trainer.resolve` asks those of every run and of the algorithm.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, ClassVar, Literal
 
-from rl_agents.config.options import key
+from rl_agents.config.options import key, off, on
+from rl_agents.errors import InputError
 from rl_agents.plugins import ASKED
 
 LossAggMode = Literal[
@@ -18,6 +25,36 @@ LossAggMode = Literal[
     "step-mean", "step-mean-in-traj",
 ]  # fmt: skip
 Estimator = Literal["k1", "abs", "k2", "k3", "k3+"]
+Rules = Mapping[str, Any]
+
+
+def context_window(context: str) -> int | None:
+    """Return n of ``window(n)``, else None. Raises `InputError`: not a context."""
+    return _context_size(context, "window")
+
+
+def summary_limit(context: str) -> int | None:
+    """Return n of ``summary(n)``, else None. Raises `InputError`: not a context."""
+    return _context_size(context, "summary")
+
+
+def _context_size(context: str, name: str) -> int | None:
+    match = re.fullmatch(r"append|(window|summary)\((\d+)\)", context)
+    if not match:
+        raise InputError(f"context='{context}': valid: append, window(n), summary(n)")
+    return int(match[2]) if match[1] == name else None
+
+
+def _two(values: list[float]) -> str:
+    return "" if len(values) == 2 else "two numbers are needed"
+
+
+def _day(text: str) -> str:
+    try:
+        date.fromisoformat(text or "2000-01-01")
+    except ValueError:
+        return "write it as YYYY-MM-DD"
+    return ""
 
 
 @dataclass
@@ -60,7 +97,7 @@ class ModelKeys:
         "Training iterations of the warm-start model; 0: the environment's default",
         ge=0,
         le=1_000_000_000,
-        needs="model=starter",
+        needs=on(model="starter"),
     )
     dtype: Literal["float32", "bfloat16", "auto"] = key(
         "float32",
@@ -87,7 +124,7 @@ class RolloutKeys:
         "uniform", "`difficulty`: draw tasks that are solved sometimes more often (docs/how-to/curriculum.md)"
     )
     task_uniform_share: float = key(
-        0.2, "Share of groups that visit all tasks in turn", gt=0, le=1, needs="task_sampling=difficulty"
+        0.2, "Share of groups that visit all tasks in turn", gt=0, le=1, needs=on(task_sampling="difficulty")
     )
     max_turns: int = key(
         0, "Maximum turns per episode, also enforced by the environment; 0: the environment's default", ge=0
@@ -101,7 +138,12 @@ class RolloutKeys:
     max_observation_characters: int = key(
         32_000, "Maximum characters of an observation; longer ones lose their middle; 0: no limit", ge=0
     )
-    temperature: float = key(1.0, "Sampling temperature; the learner computes logprobs at the same temperature", ge=0)
+    temperature: float = key(
+        1.0,
+        "Sampling temperature; the learner computes logprobs at the same temperature",
+        ge=0,
+        check=lambda t: "" if t else "training needs a stochastic policy; use eval_temperature=0 for greedy tests",
+    )
     top_p: float = key(1.0, "Probability mass of nucleus sampling", gt=0, le=1)
     context: str = key(
         "append",
@@ -109,7 +151,7 @@ class RolloutKeys:
         "beyond n tokens, the policy's own summary replaces the dialogue",
     )
     max_summary_tokens: int = key(
-        0, "Maximum sampled tokens of a summary; 0: `max_response_tokens`", ge=0, needs="context!=append"
+        0, "Maximum sampled tokens of a summary; 0: `max_response_tokens`", ge=0, needs=off(context="append")
     )
     tool_parser: str = key(
         "", "Parser of tool calls (docs/reference/models.md); if unset: inferred from the chat template"
@@ -118,7 +160,7 @@ class RolloutKeys:
         "", "Parser of reasoning (docs/reference/models.md); if unset: inferred from the chat template"
     )
     template_date: str = key(
-        "", "Date (YYYY-MM-DD) for chat templates that include one; if unset: the day the run starts"
+        "", "Date (YYYY-MM-DD) for chat templates that include one; if unset: the day the run starts", check=_day
     )
     prompting: Literal["direct", "react", "reflexion"] = key(
         "direct",
@@ -144,6 +186,18 @@ class RolloutKeys:
         600.0, "Seconds without a completed batch before an env runner is replaced", gt=0, needs="num_env_runners"
     )
 
+    @staticmethod
+    def rules(run: Any, recipe: Any) -> Rules:
+        size, search = run.group_size, recipe.source == "search"
+        return {
+            f"group_size={size}: {recipe.name} compares rollouts of one task, so it needs at least 2":
+                recipe.grouped and size < 2,
+            "prompting=reflexion runs several attempts in one episode; it needs truncation=none":
+                run.prompting == "reflexion" and run.truncation != "none",
+            f"context={run.context} does not work with algo {recipe.name}: it compares single actions, and a summary "
+            "is none; take context=append or window(n)": summary_limit(run.context) is not None and search,
+        }  # fmt: skip
+
 
 @dataclass
 class AsyncKeys:
@@ -159,6 +213,18 @@ class AsyncKeys:
         2, "Maximum age of a group's oldest step when it is trained on, in iterations", ge=1, needs="stream"
     )
 
+    @staticmethod
+    def rules(run: Any, recipe: Any) -> Rules:
+        mode = "stream" if run.stream else f"async_level={run.async_level}"
+        return {
+            f"stream with async_level={run.async_level}: the two are mutually exclusive; set one of them":
+                run.stream and run.async_level,
+            "stream needs num_env_runners of 1 or more: in one process nothing samples while it learns":
+                run.stream and not run.num_env_runners,
+            f"{mode}: {recipe.name} chooses states by the results of its last samples, so it supports async_level=1 at "
+            "most": recipe.source == "search" and (run.stream or run.async_level > 1),
+        }  # fmt: skip
+
 
 @dataclass
 class PoolKeys:
@@ -167,6 +233,17 @@ class PoolKeys:
     pool: str = key(
         "", "Pool (file, or folder of a run) of recorded sessions to train on; the run samples no training episodes"
     )
+
+    @staticmethod
+    def rules(run: Any, recipe: Any) -> Rules:
+        return {
+            f"pool={run.pool}: {recipe.name} samples at states of its own choice and cannot learn from recorded "
+            "sessions; methods that compare or value whole episodes can (grpo, steppo, ...), and sft":
+                run.pool and recipe.source == "search",
+        }  # fmt: skip
+
+
+T3, SIMILARITY = on(truncation="t3"), on(truncation="similarity")
 
 
 @dataclass
@@ -178,35 +255,46 @@ class TruncationKeys:
         "Rule that ends unproductive episodes: none, t3, similarity, random, or a plugin's (docs/algorithms/t3.md)",
     )
     truncation_window: int = key(
-        0, "Steps without progress (k) that trigger it; 0: the environment's default", ge=0, needs="truncation=t3"
+        0, "Steps without progress (k) that trigger it; 0: the environment's default", ge=0, needs=T3
     )
     truncation_stall: Literal["consecutive", "cumulative"] = key(
         "consecutive",
         "Whether progress resets the count (`consecutive`, paper) or not (`cumulative`)",
-        needs="truncation=t3",
+        needs=T3,
     )
     truncation_after: Literal["force_answer", "zero", "keep_prefix"] = key(
-        "force_answer", "Then: one more turn to answer, return 0, or the rewards so far", needs="truncation!=none"
+        "force_answer", "Then: one more turn to answer, return 0, or the rewards so far", needs=off(truncation="none")
     )
     truncation_similarity: float = key(
         0.93,
         "Cosine similarity to an earlier question (alpha) above which an episode is truncated",
         ge=-1,
         le=1,
-        needs="truncation=similarity",
+        needs=SIMILARITY,
     )
     truncation_embedder: str = key(
-        "ngrams", "Embedding of questions: `ngrams`, or a sentence-transformers folder", needs="truncation=similarity"
+        "ngrams", "Embedding of questions: `ngrams`, or a sentence-transformers folder", needs=SIMILARITY
     )
-    truncation_beta: float = key(0.1, "Probability of truncation at each step", ge=0, le=1, needs="truncation=random")
+    truncation_beta: float = key(
+        0.1, "Probability of truncation at each step", ge=0, le=1, needs=on(truncation="random")
+    )
     truncation_min_turns: int = key(
-        0, "Number of turns before which episodes are never truncated", ge=0, needs="truncation!=none"
+        0, "Number of turns before which episodes are never truncated", ge=0, needs=off(truncation="none")
     )
 
+    @staticmethod
+    def rules(run: Any, recipe: Any) -> Rules:
+        idle = {"truncation": "none", "reward": "environment"}
+        return {
+            f"{name}={getattr(run, name)} does not work with algo {recipe.name}: it rewards single steps and drops "
+            f"hopeless states itself; leave {name}={value}": recipe.source == "search" and getattr(run, name) != value
+            for name, value in idle.items()
+        }
 
-#: Conditions under which a judge of progressive reward shaping is used, and a model server.
-JUDGED = ("reward=prs", "prs_form=long|general")
-JUDGE_SERVER = (*JUDGED, "judge!=rule")
+
+#: Conditions of progressive reward shaping, of its judge, and of a model server.
+PRS, JUDGED = on(reward="prs"), on(reward="prs", prs_form=("long", "general"))
+JUDGE_SERVER = JUDGED + off(judge="rule")
 
 
 @dataclass
@@ -221,21 +309,22 @@ class RewardKeys:
         300.0,
         "Timeout of a plugin's reward function in seconds; of coroutines: without a score of any episode; 0: no limit",
         ge=0,
-        needs=("reward!=environment", "reward!=prs"),
+        needs=off(reward=("environment", "prs")),
     )
     prs_form: Literal["short", "long", "general"] = key(
         "short",
         "Reward form; `short`: short answers; `long`: judge first, then references; `general`: sum of sigmoids",
-        needs="reward=prs",
+        needs=PRS,
     )
     prs_tags: list[str] = key(
-        ["think", "answer"], "Tags that an episode must open and close to earn the format reward", needs="reward=prs"
+        ["think", "answer"], "Tags that an episode must open and close to earn the format reward", needs=PRS
     )
-    prs_require_tool_call: bool = key(False, "Treat an answer without any tool call as unparsable", needs="reward=prs")
+    prs_require_tool_call: bool = key(False, "Treat an answer without any tool call as unparsable", needs=PRS)
     prs_thresholds: list[float] = key(
         [1.0, 1.0],
         "Scores that unlock the next stage: process and format, judge",
-        needs=("reward=prs", "prs_form=general"),
+        needs=on(reward="prs", prs_form="general"),
+        check=_two,
     )
     judge: str = key(
         "rule",
@@ -251,6 +340,10 @@ class RewardKeys:
     judge_concurrency: int = key(16, "Maximum concurrent judge requests", ge=1, le=4096, needs=JUDGE_SERVER)
 
 
+#: vLLM, or a plugin's engine.
+NOT_TORCH = off(engine="torch")
+
+
 @dataclass
 class EngineKeys:
     """Inference engines"""
@@ -261,18 +354,18 @@ class EngineKeys:
         "(docs/how-to/scale.md)",
     )
     engine_mode: Literal["inprocess", "async"] = key(
-        "inprocess", "vLLM in its actor's process, or `async`: AsyncLLM in its own processes", needs="engine!=torch"
+        "inprocess", "vLLM in its actor's process, or `async`: AsyncLLM in its own processes", needs=NOT_TORCH
     )
     placement: Literal["separate", "colocate"] = key(
         "separate", "Engines in their own actors, or `colocate`: one per env runner (CPUs, docs/how-to/scale.md)"
     )
     num_engines: int = key(1, "Number of engine actors", ge=1)
-    tensor_parallel: int = key(1, "Number of GPUs per engine (tensor parallelism)", ge=1, needs="engine_mode=async")
+    tensor_parallel: int = key(1, "Number of GPUs per engine (tensor parallelism)", ge=1, needs=on(engine_mode="async"))
     kv_cache_gb: float = key(
         0.0,
         "KV cache per vLLM engine in GiB; 0: the remaining GPU memory, or on CPUs 0.5, more if one context needs it",
         ge=0,
-        needs="engine!=torch",
+        needs=NOT_TORCH,
     )
     gpus_per_engine: float = key(0.0, "GPUs reserved per engine actor; 0: tensor_parallel if there are GPUs", ge=0)
     engine_sleep: int = key(
@@ -280,13 +373,26 @@ class EngineKeys:
         "Sleep level while learners use the same GPU: 1 offloads weights to the CPU, 2 drops them; 0: off",
         ge=0,
         le=2,
-        needs="engine!=torch",
+        needs=NOT_TORCH,
     )
     engine_timeout_s: float = key(120.0, "Seconds without a response before an engine is replaced", gt=0)
     weight_switch: Literal["wait", "keep"] = key(
         "wait", "New weights are loaded after running requests finish (`wait`), or during responses (`keep`)"
     )
     rollout_nodes: str = key("", "Ray resource of the nodes for engines and env runners; empty: any node")
+
+    @staticmethod
+    def rules(run: Any, recipe: Any) -> Rules:
+        mode, engines, here = run.engine_mode, run.num_engines, run.placement == "colocate"
+        return {
+            "placement=colocate: needs num_env_runners of 1 or more: without env runners the engine is in the driver's "
+            "process anyway": here and not run.num_env_runners,
+            f"placement=colocate: each env runner has its own engine: set num_env_runners={engines} instead of "
+            "num_engines": here and engines > 1,
+            f"placement=colocate: engine_mode={mode} has processes of its own; leave engine_mode=inprocess":
+                here and mode != "inprocess",
+            "placement=colocate: for engines on CPUs; leave gpus_per_engine=0": here and run.gpus_per_engine,
+        }  # fmt: skip
 
 
 @dataclass
@@ -355,7 +461,7 @@ class LossKeys:
     )
     loss_agg_mode: LossAggMode = key("token-mean", "How token losses are aggregated, over the global mini-batch")
     loss_length: int = key(
-        0, "Normalizing length L in tokens; 0: the longest row", ge=0, needs="loss_agg_mode=seq-mean-token-sum-norm"
+        0, "Normalizing length L in tokens; 0: the longest row", ge=0, needs=on(loss_agg_mode="seq-mean-token-sum-norm")
     )
 
 
@@ -371,7 +477,7 @@ class ExpertKeys:
 
 
 #: Condition under which there is a teacher, and the value of ``teacher`` with which the policy is its own.
-TAUGHT, POLICY_AS_TEACHER = "teacher or teacher_url", "policy"
+TAUGHT, POLICY_AS_TEACHER = on("teacher", "teacher_url"), "policy"
 
 
 @dataclass
@@ -385,6 +491,22 @@ class TeacherKeys:
     teacher_kl: Literal["sampled", "full"] = key("sampled", "KL of sampled tokens, or of all words", needs=TAUGHT)
     ref_kl_coef: float = key(0.0, "Weight in the loss of the KL divergence from the teacher", ge=0, needs=TAUGHT)
 
+    @staticmethod
+    def rules(run: Any, recipe: Any) -> Rules:
+        distill, full, coefficient = recipe.teacher, run.teacher_kl == "full", run.ref_kl_coef
+        url, taught = run.teacher_url, run.teacher or run.teacher_url
+        return {
+            f"algo {recipe.name} needs a teacher: set teacher=DIR, or teacher_url=URL of a server":
+                distill and not taught,
+            "teacher and teacher_url: set one of them": run.teacher and url,
+            f"a teacher has no effect on algo {recipe.name} without ref_kl_coef":
+                taught and not (distill or coefficient),
+            "teacher_kl=full needs teacher=DIR, and ref_kl_coef above 0": full and (url or not coefficient),
+            f"ref_kl_coef with algo {recipe.name} counts the KL twice": distill and coefficient and not full,
+            f"temperature={run.temperature:g}: the log-probabilities of teacher_url are those of temperature=1":
+                url and run.temperature != 1,
+        }  # fmt: skip
+
 
 @dataclass
 class PolicyGradientKeys:
@@ -393,13 +515,15 @@ class PolicyGradientKeys:
     clip_low: float = key(0.2, "Lower clip range of the importance ratio", ge=0)
     clip_high: float = key(0.2, "Upper clip range of the importance ratio", ge=0)
     dual_clip: float = key(
-        0.0, "Maximum ratio (above 1) where the advantage is negative (dual clip; verl: 3); 0: no limit", ge=0
+        0.0, "Maximum ratio where the advantage is negative (dual clip; verl: 3); 0: no limit", gt=1, also=0
     )
     invalid_action_penalty: float = key(
         0.0, "Penalty of an action that cannot be parsed, subtracted from reward or return (docs/algorithms)", ge=0
     )
     kl_coef: float = key(0.0, "Weight in the loss of the KL divergence from the reference (the initial weights)", ge=0)
-    kl_estimator: Estimator = key("k3", "Estimator of the KL divergence in the loss", needs="kl_coef or ref_kl_coef")
+    kl_estimator: Estimator = key(
+        "k3", "Estimator of the KL divergence in the loss", needs=on("kl_coef", "ref_kl_coef")
+    )
     kl_in_reward_coef: float = key(
         0.0, "Weight in the token rewards of the KL divergence from the reference (the initial weights)", ge=0
     )
@@ -411,14 +535,34 @@ class PolicyGradientKeys:
         "none", "Correction of the mismatch between engine and learner logprobs; requires old_logprobs=learner"
     )
     rollout_correction_cap: float = key(
-        0.0, "Maximum weight; 0: 2.0", ge=0, needs="rollout_correction=token_tis|step_tis|sequence_tis|seq_mis"
+        0.0,
+        "Maximum weight; 0: 2.0",
+        ge=0,
+        needs=on(rollout_correction=("token_tis", "step_tis", "sequence_tis", "seq_mis")),
     )
     rollout_correction_bounds: list[float] = key(
         [],
         "Bounds [low, high] of the correction; []: the method's defaults",
         ge=0,
-        needs="rollout_correction=seq_mis|geo_rs|icepop",
+        needs=on(rollout_correction=("seq_mis", "geo_rs", "icepop")),
+        check=lambda b: "" if len(b) in (0, 2) and sorted(b) == b else "write [low, high], or [] for the method's own",
     )
+
+    @staticmethod
+    def rules(run: Any, recipe: Any) -> Rules:
+        correction, nucleus = run.rollout_correction, run.top_p < 1 and not run.complete
+        return {
+            f"kl_coef={run.kl_coef} and kl_in_reward_coef={run.kl_in_reward_coef} count the KL twice: set one of them "
+            "to 0": run.kl_coef and run.kl_in_reward_coef,
+            f"rollout_correction={correction} needs old_logprobs=learner: with the engine's logprobs as denominator "
+            "the ratio already contains the correction": correction != "none" and run.old_logprobs != "learner",
+            f"top_p={run.top_p:g} needs old_logprobs=learner: the engine's logprobs are those of the nucleus, the "
+            "learner scores all tokens, so ratios would be wrong before the first step":
+                nucleus and run.old_logprobs == "engine",
+            f"top_p={run.top_p:g} does not work with rollout_correction={correction}: the engine's logprobs are those "
+            "of the nucleus, the learner's of all tokens, so every weight would contain the mass of the nucleus; set "
+            "top_p=1 or rollout_correction=none": nucleus and correction != "none",
+        }  # fmt: skip
 
 
 @dataclass
@@ -456,8 +600,8 @@ class OptimizerKeys:
     optimizer: Literal["adamw", "muon"] = key(
         "adamw", "Optimizer; `muon`: torch.optim.Muon for hidden weight matrices, AdamW for all other weights"
     )
-    muon_lr: float = key(0.02, "Learning rate of the matrices that Muon updates", ge=0, needs="optimizer=muon")
-    betas: list[float] = key([0.9, 0.95], "AdamW's decay rates [beta1, beta2]", ge=0, lt=1)
+    muon_lr: float = key(0.02, "Learning rate of the matrices that Muon updates", ge=0, needs=on(optimizer="muon"))
+    betas: list[float] = key([0.9, 0.95], "AdamW's decay rates [beta1, beta2]", ge=0, lt=1, check=_two)
     weight_decay: float = key(0.0, "Decoupled weight decay", ge=0)
     grad_clip: float = key(1.0, "Maximum global gradient norm; 0: no clipping", ge=0)
     lr_warmup: int = key(0, "Number of optimizer steps of linear learning-rate warm-up", ge=0)
@@ -484,6 +628,16 @@ class OptimizerKeys:
     learner_timeout_s: float = key(
         1800.0, "Seconds without a response before a learner actor counts as lost", gt=0, needs="num_learners"
     )
+
+    @staticmethod
+    def rules(run: Any, recipe: Any) -> Rules:
+        sharded = run.learner_sharding == "fsdp"
+        return {
+            f"learner_sharding=fsdp needs num_learners of 2 or more, not {run.num_learners}":
+                sharded and run.num_learners < 2,
+            "learner_sharding=fsdp with optimizer=muon: Muon needs whole matrices; take optimizer=adamw":
+                sharded and run.optimizer == "muon",
+        }  # fmt: skip
 
 
 @dataclass

@@ -64,11 +64,13 @@ class Settings(
         self.env_options: dict[str, Any] = {}
         #: Keys that were set explicitly; algorithm defaults do not override them.
         self.explicit: set[str] = set()
-        #: Already resolved: resolving again only checks.
+        #: No default replaces any value: the keys were measured, or are those of a run's config.yaml.
         self.complete = False
-        #: Measurements of prompts and lengths, for a run's first lines; empty until then (`trainer.lengths`).
+        #: Checked on this machine (`trainer.measure`), so that a run can start.
+        self.measured = False
+        #: Measurements of prompts and lengths, for a run's first lines; empty until then.
         self.lengths = ""
-        #: The chosen engine and the reason (`trainer.engine_choice`); empty until then, and if one was set.
+        #: The chosen engine and the reason; empty until then, and if one was set.
         self.engine_choice = ""
         #: The only task set that is played, for an evaluation without training; empty: a run, which has both.
         self.only_split = ""
@@ -113,10 +115,9 @@ class Settings(
     def restored(cls, data: Mapping[str, Any], file: Path | str = "config.yaml") -> Self:
         """Build from what a run saved, which is complete: no later default replaces its values.
 
-        Raises:
-            InputError: a key that this version does not have; the message names the file.
+        Raises `InputError`: a key that this version does not have; the message names the file.
         """
-        found, settings = canonical(data, note=False), cls()
+        found, settings = canonical(data), cls()
         settings.update({"plugins": found.get("plugins", [])})  # they declare keys, too
         for name in found:
             if name not in KEYS and not name.startswith("env."):
@@ -132,8 +133,7 @@ class Settings(
 
         ``environments`` divides the run: keys given with it hold where an entry has none, later ones for all entries.
 
-        Raises:
-            InputError: unknown key, a value of the wrong type or out of range, or a plugin that cannot be loaded.
+        Raises `InputError`: unknown key, a value of the wrong type or out of range, or a plugin that cannot be loaded.
         """
         if "plugins" in data:
             named = [*plugins.ASKED, *KEYS["plugins"].read(data["plugins"])]
@@ -141,7 +141,9 @@ class Settings(
             data = {**data, "plugins": list(dict.fromkeys(map(plugins.located, named)))}
         plugins.load()
         self._fill()
-        found, before = canonical(data), self.env
+        found, before, self.measured = canonical(data), self.env, False
+        if found.get("environments", None) == [] and "env" not in found:
+            raise InputError("environments=[]: it lists none; give entries such as {env: NAME}, or set env=NAME")
         for name, value in found.items():
             if name.startswith("env."):
                 self.env_options[name.removeprefix("env.")] = value
@@ -207,12 +209,12 @@ class Settings(
         Args:
             given: keys that were set explicitly.
 
-        Raises:
-            InputError: one of them contradicts `LOCAL_KEYS`.
+        Raises `InputError`: one of them contradicts `LOCAL_KEYS`.
         """
         for name, value in LOCAL_KEYS.items():
             if given.get(name, value) not in (value, "auto"):
-                raise InputError(f"--local means {name}={value}, but {name}={given[name]} is given")
+                means = f"--local means {name}={value}, but {name}={given[name]} is given"
+                raise InputError(f"{means}; for one process with other keys set num_env_runners=0 instead of --local")
         self.update(LOCAL_KEYS)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, TypeVar
 
-from rl_agents.config.options import key, keys_of
+from rl_agents.config.options import key, keys_of, off, on
 from rl_agents.errors import InputError
 from rl_agents.retrieval.dense import DenseRetriever
 from rl_agents.retrieval.passages import PassageStore, Retriever
@@ -24,7 +24,7 @@ class OlderOpponentKey:
     """Key of games against older weights of the run."""
 
     opponent_interval: int = key(
-        10, "iterations after which the present weights replace the older ones", ge=1, needs="opponent=checkpoint"
+        10, "iterations after which the present weights replace the older ones", ge=1, needs=on(opponent="checkpoint")
     )
 
 
@@ -56,7 +56,7 @@ class ThoughtsKey:
     thoughts: Literal["think", "reasoning"] = key(
         "think",
         "tag for thoughts in the prompt; the PRS paper uses reasoning (appendix A)",
-        needs="prompt=paper",
+        needs=on(prompt="paper"),
     )
 
 
@@ -65,7 +65,7 @@ class RetrieverKeys:
     """How a search finds passages: `PassageStore` or `DenseRetriever`. A model's own prompts precede the texts."""
 
     retriever: Literal["bm25", "dense"] = key("bm25", "search by words or by vectors")
-    retriever_model: str = key("", "folder of a sentence-transformers model", needs="retriever=dense")
+    retriever_model: str = key("", "folder of a sentence-transformers model", needs=on(retriever="dense"))
 
     def __post_init__(self) -> None:
         if self.retriever == "dense" and not self.retriever_model:
@@ -94,11 +94,13 @@ class JudgeKeys:
     judge_retries: ClassVar[int] = 2
 
     judge: str = key("rule", "judge: rule compares words, openai asks a model on a server, or a plugin's name")
-    judge_url: str = key("", "URL of the judge's server, up to and including /v1", needs="judge!=rule")
-    judge_model: str = key("", "name of the judge model on its server", needs="judge!=rule")
-    judge_key_env: str = key("", "environment variable with the server's API key; empty for none", needs="judge!=rule")
-    judge_timeout_s: float = key(30.0, "time limit of one request, in seconds", gt=0, needs="judge!=rule")
-    judge_concurrency: int = key(16, "concurrent requests of one env runner", ge=1, le=4096, needs="judge!=rule")
+    judge_url: str = key("", "URL of the judge's server, up to and including /v1", needs=off(judge="rule"))
+    judge_model: str = key("", "name of the judge model on its server", needs=off(judge="rule"))
+    judge_key_env: str = key(
+        "", "environment variable with the server's API key; empty for none", needs=off(judge="rule")
+    )
+    judge_timeout_s: float = key(30.0, "time limit of one request, in seconds", gt=0, needs=off(judge="rule"))
+    judge_concurrency: int = key(16, "concurrent requests of one env runner", ge=1, le=4096, needs=off(judge="rule"))
 
 
 Part = TypeVar("Part")

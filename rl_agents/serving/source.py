@@ -20,7 +20,9 @@ from rl_agents.inference.engines import ENGINES, resolve_engine
 from rl_agents.inference.hub import find_folder, how_to_get, plain_name
 from rl_agents.inference.model_shape import check_model_dir, read_config
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
-from rl_agents.trainer.resolve import model_note, resolve, resolve_chat
+from rl_agents.trainer.measure import measure, ready
+from rl_agents.trainer.model_note import model_note
+from rl_agents.trainer.resolve import resolve_chat
 
 #: Keys of config.json without an effect on the weights.
 _INCIDENTAL = {"transformers_version", "_name_or_path", "dtype", "torch_dtype"}
@@ -96,8 +98,8 @@ def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings
         env_spec(settings.env)
     except InputError as error:
         print(f"[rl_agents] no agent sessions, only the model: {error}", file=sys.stderr)
-        return resolve_chat(settings)
-    return resolve(settings)
+        return measure(resolve_chat(settings), plays=False)
+    return ready(settings)
 
 
 def traits(checkpoint: Checkpoint) -> dict[str, Any]:

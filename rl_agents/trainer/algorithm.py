@@ -65,6 +65,7 @@ from rl_agents.trainer import run_inputs
 from rl_agents.trainer.advantage_pipeline import assign_credit
 from rl_agents.trainer.checkpoint import STATE, Counters, load_run, restore_run, save_run, write_atomically
 from rl_agents.trainer.expert_data import ExpertData
+from rl_agents.trainer.measure import ready
 from rl_agents.trainer.ray_init import join_session, quiet_libraries
 from rl_agents.trainer.resolve import resolve
 from rl_agents.trainer.run_store import RunPool
@@ -158,9 +159,9 @@ class AgentConfig(AlgorithmConfig):
         return self.algo_class(config=self, **kwargs)  # type: ignore[no-any-return]
 
     def completed(self) -> AgentConfig:
-        """Return a resolved copy whose RLlib fields follow from ``agent``."""
+        """Return a copy whose keys are resolved and measured, and whose RLlib fields follow from ``agent``."""
         config = self.copy(copy_frozen=False)
-        config.agent = resolve(self.agent)
+        config.agent = ready(self.agent)
         config.model_dir = self.model_dir or str(ensure_model(config.agent, AgentAlgorithm.from_settings))
         check_local(config.agent, config.model_dir)
         ENGINES[resolve_engine(config.agent.engine)[0]].check_model(config.agent, Path(config.model_dir))

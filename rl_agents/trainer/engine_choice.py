@@ -13,7 +13,7 @@ from typing import Any
 
 from rl_agents.config import Settings
 from rl_agents.config.options import keys_of
-from rl_agents.config.sections import EngineKeys
+from rl_agents.config.sections import NOT_TORCH, EngineKeys
 from rl_agents.envs.base import run_starter
 from rl_agents.errors import InputError
 from rl_agents.inference.engines import ENGINES, resolve_engine
@@ -26,7 +26,7 @@ from rl_agents.trainer.warm_start_folder import starter_config, starter_folder
 TORCH_PARAMETERS, TORCH_CONTEXT = 22_000_000, 384
 LIMITS = f"{TORCH_PARAMETERS / 1e6:g} M parameters and contexts of {TORCH_CONTEXT} tokens"
 #: Keys that the torch engine does not support, with their defaults.
-ONLY_VLLM = {key.name: key.default for key in keys_of(EngineKeys).values() if "engine!=torch" in key.needs}
+ONLY_VLLM = {key.name: key.default for key in keys_of(EngineKeys).values() if key.needs == NOT_TORCH}
 
 
 def settle_engine(settings: Settings) -> None:
@@ -35,16 +35,13 @@ def settle_engine(settings: Settings) -> None:
     Args:
         settings: with a checked model folder, or the warm-start model.
 
-    Raises:
-        InputError: the requested engine is unknown or cannot run here.
+    Raises `InputError`: the requested engine is unknown or cannot run here.
     """
     if settings.engine != "auto":
         if settings.complete and "engine" not in settings.explicit:
             settings.engine_choice = f"engine {settings.engine}: as this run began"
         return
     settings.engine, settings.engine_choice = choose_engine(settings)
-    if settings.engine == "torch":  # vLLM cannot run here: its keys have no effect, which is no mistake
-        settings.explicit -= ONLY_VLLM.keys()
 
 
 def settle_dtype(settings: Settings) -> None:

@@ -85,7 +85,7 @@ class Dialogues:
         return math.floor((length - self.base) / self.turns_read)
 
 
-def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> Dialogues:
+def measure_dialogues(settings: Settings, context: ContextPolicy, played: bool = True) -> Dialogues:
     """Measure the prompts of some tasks of an environment.
 
     Args:
@@ -307,12 +307,11 @@ def fill_lengths(
         limit: maximum context length of the model in tokens; None if unknown.
         built_for: that the model was built for another environment, which explains lengths that do not fit.
 
-    Raises:
-        InputError: no length can work, or the set one is too short for a first prompt.
+    Raises `InputError`: no length can work, or the set one is too short for a first prompt.
     """
     open_keys = [name for name in KEYS if name not in chosen]
     try:
-        found = measure(settings, context, played=bool(open_keys))
+        found = measure_dialogues(settings, context, played=bool(open_keys))
     except EnvFailure as failure:
         if not open_keys:
             return  # the run reports it with the share of episodes
@@ -334,11 +333,7 @@ def fill_lengths(
 def _choose(
     settings: Settings, found: Dialogues, open_keys: list[str], limit: int | None, usual: int, built_for: str
 ) -> None:
-    """Set the keys that are open.
-
-    Raises:
-        InputError: an episode does not fit into the model's context.
-    """
+    """Set the keys that are open. Raises `InputError`: an episode does not fit into the model's context."""
     most = limit or UNLIMITED
     if "max_model_len" not in open_keys:
         fitting = found.response_in(settings.max_model_len)

@@ -13,8 +13,10 @@ from rl_agents.chat.template import ChatOptions, ContextPolicy, load_tokenizer, 
 from rl_agents.inference.hub import find_folder, how_to_get, plain_name
 from rl_agents.inference.model_shape import ModelShape, model_shape, read_config
 from rl_agents.rollout.env_calls import EnvFailure
-from rl_agents.trainer.lengths import Dialogues, measure
-from rl_agents.trainer.resolve import cautions, rate_caution, resolve
+from rl_agents.trainer.doubtful_keys import cautions, rate_caution
+from rl_agents.trainer.lengths import Dialogues, measure_dialogues
+from rl_agents.trainer.measure import measure
+from rl_agents.trainer.resolve import resolve
 
 #: Shapes of the models in recipes, from their config.json: layers, hidden, feed-forward, heads, KV heads, head
 #: width, vocabulary, context, tied head. Feed-forward counts all experts.
@@ -45,12 +47,11 @@ def check_settings(settings: Settings) -> list[Finding]:
     Args:
         settings: set keys, not resolved. The model's folder may be missing.
 
-    Raises:
-        InputError: keys that a run would reject.
+    Raises `InputError`: keys that a run would reject.
     """
     folder = None if settings.model == "starter" else find_folder(settings.model)
     at_hand = settings.model == "starter" or folder is not None
-    settings = resolve(settings, with_model=at_hand)
+    settings = measure(resolve(settings), with_model=at_hand)
     read = folder is not None and (folder / "config.json").is_file()
     shape = model_shape(read_config(folder)) if folder and read else KNOWN.get(plain_name(settings.model))
     keys = f"{len(settings.explicit)} keys, all with an effect on {settings.algo} in {settings.env}"
@@ -133,7 +134,7 @@ def _measured(settings: Settings, model_dir: str) -> Dialogues:
     if key not in _MEASURED:
         context = settings.context
         policy = make_context(context, load_tokenizer(model_dir), asked) if model_dir else stand_in_context(context)
-        _MEASURED[key] = measure(settings, policy)
+        _MEASURED[key] = measure_dialogues(settings, policy)
     return _MEASURED[key]
 
 

@@ -37,8 +37,7 @@ def changed_tasks(
 ) -> list[str]:
     """Return the names of the task lists that are not a checkpoint's; ``tasks_changed=accept`` allows it.
 
-    Raises:
-        InputError: tasks differ, or the weights of the base model where they matter.
+    Raises `InputError`: tasks differ, or the weights of the base model where they matter.
     """
     changed = [name for name in now if saved.get(name, now[name]) != now[name]]
     before = restored_settings(folder / "config.yaml")

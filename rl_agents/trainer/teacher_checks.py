@@ -1,31 +1,13 @@
-"""Checks of a run's teacher before anything starts."""
+"""Checks of the model folder of a run's teacher before anything starts."""
 
 from __future__ import annotations
 
-from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.chat.template import load_tokenizer
 from rl_agents.config import Settings
 from rl_agents.config.sections import POLICY_AS_TEACHER
 from rl_agents.errors import InputError
 from rl_agents.inference.hub import pinned
 from rl_agents.inference.model_shape import check_model_dir, context_limit, read_config
-
-
-def check_teacher(settings: Settings, recipe: AlgorithmSpec) -> None:
-    """Reject keys of the teacher that contradict each other. Raises `InputError`: the first contradiction."""
-    distill, full, coefficient = recipe.teacher, settings.teacher_kl == "full", settings.ref_kl_coef
-    url, taught = settings.teacher_url, settings.teacher or settings.teacher_url
-    problems = {
-        f"algo {recipe.name} needs a teacher: set teacher=DIR, or teacher_url=URL of a server": distill and not taught,
-        "teacher and teacher_url: set one of them": settings.teacher and url,
-        f"a teacher has no effect on algo {recipe.name} without ref_kl_coef": taught and not (distill or coefficient),
-        "teacher_kl=full needs teacher=DIR, and ref_kl_coef above 0": full and (url or not coefficient),
-        f"ref_kl_coef with algo {recipe.name} counts the KL twice": distill and coefficient and not full,
-        f"temperature={settings.temperature:g}: the log-probabilities of teacher_url are those of temperature=1":
-            url and settings.temperature != 1,
-    }  # fmt: skip
-    for problem in (problem for problem, found in problems.items() if found):
-        raise InputError(problem)
 
 
 def check_local(settings: Settings, model: str) -> None:

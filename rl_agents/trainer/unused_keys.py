@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, cast
 
 from rl_agents.algorithms import ALGORITHMS, KEYS, AlgorithmSpec, Settings, readers
 from rl_agents.algorithms.steppo import RatioLevelKeys
-from rl_agents.config.options import keys_of, spoken, unmet
+from rl_agents.config.options import keys_of, unmet
 from rl_agents.config.sections import AsyncKeys, ExpertKeys, RewardKeys, TeacherKeys, TruncationKeys
 from rl_agents.config.settings import EVALUATION_KEYS
-from rl_agents.errors import InputError
 
 #: Keys of rollouts and rewards, which have no effect on recorded sessions, and keys that recorded sessions replace.
 PLAYING = {
@@ -20,7 +20,7 @@ PLAYING = {
 }  # fmt: skip
 #: Keys without effect on sft.
 SAMPLING = {*keys_of(AsyncKeys), *keys_of(ExpertKeys), *keys_of(TeacherKeys), "collapse_monitor", "task_sampling",
-            "task_uniform_share"}  # fmt: skip
+            "task_uniform_share", "truncation", "reward"}  # fmt: skip
 
 
 def apply_defaults(settings: Settings, recipe: AlgorithmSpec) -> None:
@@ -67,49 +67,42 @@ def idle_keys(settings: Settings) -> dict[str, str]:
         if users:
             idle[name] = f"has no effect with algo {recipe.name}; it belongs to: {', '.join(sorted(users))}"
         elif missing := unmet(KEYS[name].needs, settings):
-            idle[name] = f"has no effect without {spoken(missing)}"
-        elif recipe.source == "demonstrations" and name in SAMPLING:
+            idle[name] = f"has no effect without {missing}"
+        elif recipe.source == "demonstrations" and name in SAMPLING - evaluated:
             idle[name] = f"has no effect with algo {recipe.name}: it trains on demonstrations"
         elif settings.pool and name in (PLAYING if recipe.credit is None else PLAYING | {"group_size"}) - evaluated:
             idle[name] = f"has no effect with pool={settings.pool}: its sessions are trained on as they were recorded"
     return idle
 
 
-def refuse_idle(settings: Settings) -> None:
-    """Reject set keys that have no effect.
-
-    Raises:
-        InputError: the first one, and why.
-    """
-    for name, reason in idle_keys(settings).items():
-        raise InputError(f"key '{name}' {reason}")
-
-
-def idle_of(keys: Mapping[str, Any]) -> dict[str, str]:
+def idle_of(keys: Mapping[str, Any] | Settings) -> dict[str, str]:
     """Return those of ``keys`` that have no effect together with the others; see `idle_keys`.
 
-    Raises:
-        InputError: unknown key or algorithm, or a value of the wrong type.
+    Raises `InputError`: unknown key, or a value of the wrong type.
     """
-    settings = Settings.from_dict(keys)
+    settings = copy.deepcopy(keys) if isinstance(keys, Settings) else Settings.from_dict(keys)
     if settings.algo not in ALGORITHMS:
         return {}
     apply_defaults(settings, ALGORITHMS[settings.algo])
     return idle_keys(settings)
 
 
-def layered(recipe: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+def layered(alone: Settings, recipe: Mapping[str, Any], flags: Mapping[str, Any]) -> Settings:
     """Merge a recipe's keys with those of the command line, and omit the recipe's keys that a flag leaves without
     effect.
 
     ``--config vspo.yaml --set vspo_mode=random`` omits the recipe's ``vspo_temperature``. Keys of another algorithm
     stay, and so do keys without effect in the recipe alone: they are mistakes.
 
-    Raises:
-        InputError: unknown key or a value of the wrong type.
+    Args:
+        alone: the settings of ``recipe``.
+
+    Raises `InputError`: unknown key or a value of the wrong type.
     """
-    merged = {**recipe, **flags}
-    if "algo" in flags and flags["algo"] != recipe.get("algo", flags["algo"]):
+    if not flags:
+        return alone
+    merged = Settings.from_dict({**recipe, **flags})
+    if not recipe or merged.algo != alone.algo:
         return merged
-    dropped = idle_of(merged).keys() - idle_of(recipe).keys() - flags.keys()
-    return {name: value for name, value in merged.items() if name not in dropped}
+    dropped = idle_of(merged).keys() - idle_of(alone).keys() - flags.keys()
+    return Settings.from_dict({k: v for k, v in {**recipe, **flags}.items() if k not in dropped}) if dropped else merged

@@ -19,8 +19,8 @@ from rl_agents.envs.base import env_keys, run_starter, starter_spec
 from rl_agents.envs.spec import StarterSpec
 from rl_agents.inference.hub import model_folder
 from rl_agents.trainer.checkpoint import write_atomically
+from rl_agents.trainer.model_note import MODEL_NOTE
 from rl_agents.trainer.ray_init import quiet_libraries
-from rl_agents.trainer.resolve import MODEL_NOTE
 from rl_agents.trainer.warm_start_folder import (
     STARTER_SEED,
     chosen_training,

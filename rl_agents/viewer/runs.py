@@ -101,7 +101,7 @@ def _plain_yaml(path: Path) -> Record:
     try:
         with path.open("rb") as file:
             found = yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        return canonical(found, note=False) if isinstance(found, dict) else {}
+        return canonical(found) if isinstance(found, dict) else {}
     except (yaml.YAMLError, OSError, ValueError):
         return {}
 

@@ -126,7 +126,7 @@ def test_a_hint_stands_at_the_end_of_what_is_read_next() -> None:
 )
 def test_contradictions_are_one_line(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        resolve(Settings.from_dict({"env": "guess_numbers", **keys}), with_model=False)
+        resolve(Settings.from_dict({"env": "guess_numbers", **keys}))
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -7,6 +7,7 @@ import pytest
 
 from rl_agents.algorithms import ALGORITHMS, Settings, readers
 from rl_agents.errors import InputError
+from rl_agents.trainer.measure import ready
 from rl_agents.trainer.resolve import resolve
 from rl_agents.trainer.unused_keys import idle_of
 
@@ -67,7 +68,7 @@ def test_every_key_of_other_algorithms_alone_is_an_error(name: str) -> None:
 )
 def test_contradictions(keys: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        resolve(Settings.from_dict(keys))
+        ready(Settings.from_dict(keys))
 
 
 def test_a_chosen_kl_replaces_the_recipes_default_of_the_other_kind() -> None:

@@ -7,7 +7,7 @@ ROWS = """
 --set betas=[0.9] => betas=[0.9]: two numbers are needed
 --set success_replay=2 top_p=0.9 old_logprobs=learner algo=chain-gae => top_p=0.9 does not work with success_replay
 --set top_p=0.9 old_logprobs=learner rollout_correction=token_tis => top_p=0.9 does not work with rollout_correction=t
---set dual_clip=0.5 => dual_clip=0.5: a maximum ratio is above 1, such as 3; 0 means no limit
+--set dual_clip=0.5 => dual_clip=0.5: must be above 1, or 0
 --set algo=cispo dual_clip=3 => key 'dual_clip' has no effect with algo cispo
 --set top_p=0.9 => top_p=0.9 needs old_logprobs=learner: the engine's logprobs are those of the nucleus, the
 --set max_response_tokens=300 max_model_len=256 => max_response_tokens=300 leaves no room for a prompt in max_model_le
@@ -16,8 +16,9 @@ ROWS = """
 --set context=window => context='window': valid: append, window(n), summary(n)
 --set placement=colocate num_env_runners=0 => placement=colocate: needs num_env_runners of 1 or more
 --set placement=colocate engine_mode=async => placement=colocate: engine_mode=async has processes of its own
---set tensor_parallel=2 => tensor_parallel=2 needs engine_mode=async
---set learner_sharding=fsdp => learner_sharding=fsdp needs num_learners of 2 or more, not 0
+--set tensor_parallel=2 => key 'tensor_parallel' has no effect without engine_mode=async
+--set learner_sharding=fsdp => key 'learner_sharding' has no effect without num_learners
+--set learner_sharding=fsdp num_learners=1 => learner_sharding=fsdp needs num_learners of 2 or more, not 1
 --set optimizer=muon learner_sharding=fsdp num_learners=2 => learner_sharding=fsdp with optimizer=muon: Muon needs who
 --set truncation=t4 => unknown truncation 't4': did you mean 't3'?
 --set reward=judge => unknown reward 'judge': valid: environment, prs
@@ -51,6 +52,8 @@ eval --model= --local => --model '': the value is empty; is a shell variable uns
 --set 'environments=[{env: webshop, lr: 1}]' => environments, entry 1: 'lr' holds for the whole run: write it outside of
 --set 'environments=[{env: webshop, algo: gigpo}]' => environments, entry 1: 'algo' holds for the whole run: write it ou
 --set 'environments=[{env: webshop, max_turn: 1}]' => environments, entry 1: unknown key 'max_turn': did you mean 'max_t
+--set environments=[] => environments=[]: it lists none; give entries such as {env: NAME}, or set env=NAME
+--set environments=[webshop] => environments=['webshop']: entry 1: must be a valid mapping, such as {env: NAME}
 --set 'environments=[{weight: 1}]' => environments, entry 1: `env` is missing
 --set 'environments=[{env: webshop, weight: 0}]' => environments, entry 1: weight=0: must be above 0
 --set 'environments=[{env: webshop},{env: webshop}]' => environments, entry 2: webshop occurs twice: give one of them an
@@ -64,7 +67,8 @@ eval --model= --local => --model '': the value is empty; is a shell variable uns
 --env situation_puzzles --set env.judge=gpt => env.judge='gpt': valid: rule, openai
 --set batch_size=3 => unknown key 'batch_size': set tasks_per_iteration (tasks) and group_size (rollout
 --set lr=1 learning_rate=2 => 'lr' and 'learning_rate' are the same key: keep one of them
---local --set engine=vllm => --local means engine=torch, but engine=vllm is given
+--local --set engine=vllm => --local means engine=torch, but engine=vllm is given; for one process with other keys set n
+--set lag=2 => unknown key 'lag': set async_level instead
 --resume x => x: no such folder
 --resume . => not the output folder of a run (no config.yaml)
 --config . => .: is a directory
@@ -100,7 +104,7 @@ tune s.yaml --set output=o => --set output=o: write --output o
 --set gruop_size=4 => unknown key 'gruop_size': did you mean 'group_size'?
 --set evalepisodes=3 => unknown key 'evalepisodes': did you mean 'eval_episodes'?
 --set entropy=0.1 => unknown key 'entropy': did you mean 'entropy_coef'?
---set gaurd=warn => unknown key 'gaurd': did you mean 'collapse_monitor'?
+--set gaurd=warn => unknown key 'gaurd': set collapse_monitor instead
 --set batch_sze=3 => unknown key 'batch_sze': set tasks_per_iteration (tasks) and group_size (rollouts of each) instead
 --set tasks=x.jsonl => unknown key 'tasks': did you mean 'tasks_changed'? A key of the environment is env.tasks
 --set xyzzy=1 => unknown key 'xyzzy': `run.py list --keys` shows all. A key of the environment is env.xyzzy

@@ -67,7 +67,7 @@ def test_eval_prints_only_json(tmp_path, monkeypatch, capsys) -> None:
     checkpoint = out / "checkpoints" / "000001"
     (checkpoint / "hf" / "config.json").write_text("{}")
     (checkpoint / "config.yaml").write_text((out / "config.yaml").read_text())
-    monkeypatch.setattr("rl_agents.cli.evaluate.resolve_settings", lambda settings, notes=None: settings)
+    monkeypatch.setattr("rl_agents.cli.evaluate.prepare", lambda settings, notes=None: settings)
     capsys.readouterr()
     for where in (out, checkpoint):
         assert main(["eval", "--checkpoint", str(where), "--episodes", "50", "--samples", "4", "--json"]) == 0
@@ -209,7 +209,7 @@ def test_eval_begins_with_the_seed_that_is_given(tmp_path, monkeypatch, capsys) 
             return super().evaluate_policy(seed=seed, **keys)
 
     monkeypatch.setattr("rl_agents.cli.evaluate.build_algorithm", Seeded)
-    monkeypatch.setattr("rl_agents.cli.evaluate.resolve_settings", lambda settings, notes=None: settings)
+    monkeypatch.setattr("rl_agents.cli.evaluate.prepare", lambda settings, notes=None: settings)
     (tmp_path / "config.json").write_text("{}")
     argv = ["eval", "--model", str(tmp_path), "--episodes", "8", "--seeds", "2", "--json"]
     assert main(argv) == 0 and main([*argv, "--seed", "7"]) == 0
@@ -227,6 +227,12 @@ def test_eval_of_a_checkpoint_on_another_environment_takes_its_options(tmp_path,
     assert (other.env_options, other.max_turns) == ({"prompt": "paper"}, 0)
     same = policy_settings(str(run), {"env": "multihop_qa"}, args)
     assert (same.env_options, same.max_turns) == ({"retriever": "bm25"}, 5)
+    (run / "checkpoints" / "000001" / "config.yaml").write_text(
+        "algo: grpo\nenv: easy,hard\nenvironments:\n- {env: webshop, name: easy}\n- {env: alfworld, name: hard}\n"
+    )
+    assert policy_settings(str(run), {"env": "hard"}, args).env == "alfworld"
+    with pytest.raises(InputError, match="unknown environment 'hrad': did you mean 'hard'"):
+        policy_settings(str(run), {"env": "hrad"}, args)
 
 
 def test_policies_are_compared_on_the_same_tasks_only() -> None:

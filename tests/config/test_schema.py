@@ -10,9 +10,9 @@ import yaml
 
 from rl_agents.algorithms import KEYS, Settings
 from rl_agents.cli.listing import schema
-from rl_agents.config import validate
 from rl_agents.config.loading import preset_files
 from rl_agents.errors import InputError
+from rl_agents.trainer.resolve import resolve
 
 SCHEMA = schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
@@ -67,11 +67,7 @@ REFUSED = [
 def test_it_refuses_what_a_run_refuses(keys: dict[str, Any]) -> None:
     assert problems(keys)
     with pytest.raises(InputError):
-        settings = Settings.from_dict(keys)
-        validate(settings)
-        from rl_agents.trainer.resolve import resolve
-
-        resolve(settings)
+        resolve(Settings.from_dict(keys))
 
 
 def test_names_of_ones_own_are_let_through() -> None:

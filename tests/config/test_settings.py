@@ -1,28 +1,29 @@
 """Keys: types, unknown names, contradictions, and which default wins."""
 
+import copy
 import pickle
 import re
 import typing
 from pathlib import Path
 
 import pytest
-import yaml
 
 from rl_agents.algorithms import KEYS, Settings
 from rl_agents.config import load_recipe, parse_assignments
-from rl_agents.config.aliases import ALIASES, HINTS, RENAMED, canonical
+from rl_agents.config.aliases import ALIASES, HINTS, canonical
 from rl_agents.config.loading import yaml_text
 from rl_agents.config.options import Key, keys_of
 from rl_agents.envs.gymnasium_adapter import AdapterOptions
 from rl_agents.errors import InputError
 from rl_agents.reporting.run_folder import restored_settings
 from rl_agents.serving.options import ServingOptions
-from rl_agents.trainer.resolve import resolve
-from rl_agents.trainer.unused_keys import layered
+from rl_agents.trainer.algorithm import AgentConfig
+from rl_agents.trainer.measure import ready
+from rl_agents.trainer.resolve import choose, resolve
 
 
 def test_chosen_keys_win_over_the_starters_and_these_over_the_defaults() -> None:
-    plain, chosen = resolve(Settings()), resolve(Settings.from_dict({"lr": 1e-5}))
+    plain, chosen = resolve(Settings()), resolve(choose({"lr": 1e-5}))
     assert plain.lr == 5e-4 and plain.env_options["prompt"] == "compact"
     assert chosen.lr == 1e-5 and chosen.max_model_len == plain.max_model_len
 
@@ -34,9 +35,16 @@ def test_what_an_older_configuration_holds_in_vain_does_not_stop_it() -> None:
 
 
 def test_resolving_a_resolved_configuration_changes_nothing() -> None:
-    resolved = resolve(Settings.from_dict({"lr": 1e-5, "algo": "ppo"}))
-    again = resolve(Settings.restored(resolved.to_dict()))
-    assert again.to_dict() == resolved.to_dict()
+    chosen = choose({"lr": 1e-5, "algo": "ppo"})
+    before = copy.deepcopy(chosen)
+    started = ready(chosen)
+    assert (chosen, chosen.explicit) == (before, {"lr", "algo"}) and chosen.to_dict() == before.to_dict()
+    assert ready(started) is started and started.of("x") is not chosen
+    assert ready(Settings.restored(started.to_dict())).to_dict() == started.to_dict()
+    config = AgentConfig.from_settings(started)
+    assert ready(config.agent) is config.agent, "a run that was checked to start is not checked again"
+    started.update({"lr": 1e-4})
+    assert not started.measured, "a run with another key is checked anew"
 
 
 def test_values_are_read_as_yaml() -> None:
@@ -87,19 +95,18 @@ def test_one_key_under_two_names_is_refused(tmp_path: Path) -> None:
 
 def test_a_flag_may_leave_a_recipes_key_without_effect_and_a_recipe_must_not() -> None:
     recipe = {"algo": "vspo", "vspo_temperature": 0.5, "vspo_alpha": 4.0}
-    assert layered(recipe, {"vspo_mode": "random"}) == {"algo": "vspo", "vspo_alpha": 4.0, "vspo_mode": "random"}
-    assert layered({**recipe, "vspo_mode": "random"}, {"lr": 1e-4})["vspo_temperature"] == 0.5
-    assert layered(recipe, {"vspo_mode": "none", "vspo_alpha": 3.0})["vspo_alpha"] == 3.0
-    assert layered(recipe, {"algo": "grpo"})["vspo_alpha"] == 4.0
+    assert choose({"vspo_mode": "random"}, recipe).explicit == {"algo", "vspo_alpha", "vspo_mode"}
+    assert choose({"lr": 1e-4}, {**recipe, "vspo_mode": "random"}).vspo_temperature == 0.5
+    assert choose({"vspo_mode": "none", "vspo_alpha": 3.0}, recipe).vspo_alpha == 3.0
+    assert choose({"algo": "grpo"}, recipe).vspo_alpha == 4.0
 
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=lambda key: key.name)
 def test_needs_name_keys_and_numbers_have_ranges(key: Key) -> None:
-    for need in filter(None, " or ".join(key.needs).split(" or ")):
-        name, _, values = need.partition("=")
-        kind = KEYS[name.removesuffix("!")].kind
-        if typing.get_origin(kind) is typing.Literal:
-            assert set(values.split("|")) <= set(typing.get_args(kind)), need
+    for need in key.needs:
+        for kind in (KEYS[name].kind for name in need.names):
+            if typing.get_origin(kind) is typing.Literal:
+                assert set(need.values) <= set(typing.get_args(kind)), str(need)
     if key.kind in (int, float, list[float]) and key.name != "prs_thresholds":
         assert key.range
 
@@ -145,19 +152,3 @@ def test_text_keys_keep_their_characters_and_ambiguous_yaml_is_refused(tmp_path)
     recipe.write_text("on: 1\n1: 2\n")  # two keys by YAML 1.2, and none of a run's
     with pytest.raises(InputError, match="unknown key 'on'"):
         Settings.from_dict(load_recipe(str(recipe)))
-
-
-def test_a_complete_config_of_the_version_before_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It has two keys that are one today, and old names all over; nothing is printed about what no person wrote."""
-    old = {new: name for name, new in RENAMED.items() if name not in ("gradient_checkpointing", "recompute")}
-    saved = {old.get(name, name): value for name, value in Settings().to_dict().items()}
-    del saved["activation_checkpointing"]
-    saved |= {"gradient_checkpointing": True, "recompute": "selective", "row_prefixes": "shared", "lag": 2}
-    saved |= {"placement": "together"}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(saved))
-    found = restored_settings(tmp_path / "config.yaml")
-    assert (found.activation_checkpointing, found.prefix_sharing, found.async_level) == ("selective", True, 2)
-    assert found.placement == "colocate" and capsys.readouterr().err == ""
-    assert load_recipe(str(tmp_path / "config.yaml"))["activation_checkpointing"] == "selective"
-    assert "key 'lag' is called 'async_level' now" in capsys.readouterr().err
-    assert canonical({"row_prefixes": ["flat", "shared"]}, note=False) == {"prefix_sharing": [False, True]}

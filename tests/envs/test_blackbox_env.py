@@ -38,7 +38,7 @@ from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.turns import Player
 from rl_agents.tools.calls import read_tools
 from rl_agents.traces import desk
-from rl_agents.trainer.resolve import resolve
+from rl_agents.trainer.measure import ready
 
 
 def options(**keys) -> BlackboxOptions:
@@ -299,7 +299,7 @@ def test_a_failing_agent_is_named_with_its_line_instead_of_lengths_that_cannot_b
         keys = {"env.agent": f"{name}.py:{function}", "env.tasks": task_file(tmp_path, 4), "eval_episodes": 0}
         keys |= {"env.agent_python": sys.executable} if hosted else {}
         with pytest.raises(InputError) as raised:
-            resolve(Settings.from_dict({"env": "blackbox", "engine": "torch", "model": str(model), **keys}))
+            ready(Settings.from_dict({"env": "blackbox", "engine": "torch", "model": str(model), **keys}))
         return str(raised.value)
 
     assert problem("raises") == f"blackbox fails in every task that was tried: KeyError: 'prise' ({name}.py:2)"

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from rl_agents.config.options import Key, keys_of, plain_text
+from rl_agents.config.options import Key, Need, keys_of, plain_text
 from rl_agents.envs.base import ENVIRONMENTS, EnvSpec, env_spec
 from rl_agents.envs.options import AgentKeys, JudgeKeys, PlayerKey, PromptKey, RetrieverKeys
 
@@ -24,10 +24,15 @@ def key_table(spec: EnvSpec) -> str:
     lines = ["| key | default | values | meaning |", "|---|---|---|---|"]
     for key in sorted(keys_of(spec.options).values(), key=lambda key: key.name in SHARED):
         default = plain_text(key.default if key.kind in (int, float, bool) else key.default or "")
-        needs = "".join(f"; only with `env.{need}`" for need in key.needs).replace("|", "` or `")
+        needs = "".join(f"; only with `env.{condition(need)}`" for need in key.needs)
         lines.append(f"| `env.{key.name}` | {default} | {values_text(key)} | {key.help}{needs} |")
     lines.append(f"| `max_turns` | {spec.max_turns} | | turn limit of the run, which is the environment's |")
     return "\n".join(lines) + "\n"
+
+
+def condition(need: Need) -> str:
+    relation = ("!=" if need.other else "=") if need.values else ""
+    return f"{' or '.join(need.names)}{relation}{'` or `'.join(map(plain_text, need.values))}"
 
 
 def values_text(key: Key) -> str:

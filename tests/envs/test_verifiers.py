@@ -26,7 +26,7 @@ from rl_agents.gateway.agent_interpreter import close_hosts
 from rl_agents.inference.base import Completion
 from rl_agents.rollout.blackbox import collect_blackbox, load_black_box
 from rl_agents.tools.calls import ToolCall, write_response
-from rl_agents.trainer.resolve import resolve
+from rl_agents.trainer.measure import ready
 
 pytestmark = pytest.mark.servers
 ROOT = Path(__file__).parents[2]
@@ -238,4 +238,4 @@ def test_without_a_player_there_is_no_warm_start_model() -> None:
 def test_an_engine_in_the_runner_is_refused() -> None:
     model = {"env": "blackbox", "env.agent_command": "true", "env.tasks": "guess_numbers", "model": "starter"}
     with pytest.raises(InputError, match="placement=colocate: the gateway of env=blackbox needs engines in actors"):
-        resolve(Settings.from_dict({**model, "placement": "colocate", "num_env_runners": 1, "sample_timeout_s": 1000}))
+        ready(Settings.from_dict({**model, "placement": "colocate", "num_env_runners": 1, "sample_timeout_s": 1000}))

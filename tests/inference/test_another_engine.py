@@ -1,5 +1,6 @@
 """An engine that only its own file knows (`plain_engine`) trains, evaluates and serves, wherever a run has engines."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from rl_agents.cli.listing import listed
 from rl_agents.errors import InputError
 from rl_agents.inference.engines import ENGINES, check_engine
 from rl_agents.trainer.algorithm import AgentConfig
+from rl_agents.trainer.measure import ready
 from tests.inference import plain_engine
 
 KEYS: dict[str, Any] = {
@@ -74,6 +76,22 @@ def test_it_serves_and_refuses_what_it_lacks(model: Path) -> None:
 def test_capabilities_that_it_lacks_are_refused(keys: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=f"with engine=plain: {words}"):
         check_engine(Settings.from_dict({"engine": "plain", **keys}))
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        ("tests.inference.plain_engine:PlainEngin", "PlainEngin: AttributeError: module 'tests.inference.plain_engine'"),
+        ("tests.inference.nowhere:PlainEngine", "nowhere:PlainEngine: ModuleNotFoundError: No module named"),
+        ("pathlib:Path", "pathlib:Path is no StreamingEngine: it has no close, generate, sync"),
+    ],
+)
+def test_a_row_that_names_no_engine_is_refused_before_anything_is_written(
+    model: Path, monkeypatch: pytest.MonkeyPatch, build: str, words: str
+) -> None:
+    monkeypatch.setitem(ENGINES, "plain", replace(ROW, build=build))
+    with pytest.raises(InputError, match=f"^engine plain: .*{words}"):
+        ready(Settings.from_dict({"model": str(model), **KEYS}))
 
 
 def test_it_is_listed() -> None:

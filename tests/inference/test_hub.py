@@ -14,8 +14,8 @@ from rl_agents.errors import InputError
 from rl_agents.inference.hub import find_folder, pinned, plain_name
 from rl_agents.inference.model_shape import check_model_dir
 from rl_agents.serving.source import Checkpoint, find_checkpoint
+from rl_agents.trainer.measure import ready
 from rl_agents.trainer.preflight import check_settings
-from rl_agents.trainer.resolve import resolve
 from rl_agents.trainer.warm_start import ensure_model
 
 COMMIT, OLDER = "0123456789abcdef0123456789abcdef01234567", "fedcba9876543210fedcba9876543210fedcba98"
@@ -55,10 +55,10 @@ def test_a_name_is_found_and_pinned(cache: Path, name: str, commit: str) -> None
 
 
 def test_a_run_resolves_the_name_and_writes_down_the_commit(cache: Path) -> None:
-    settings = resolve(Settings.from_dict({**KEYS, "model": "Owner/Tiny-Chat"}))
+    settings = ready(Settings.from_dict({**KEYS, "model": "Owner/Tiny-Chat"}))
     assert settings.model == f"Owner/Tiny-Chat@{COMMIT}"
     (cache / "refs" / "main").write_text(OLDER)
-    assert resolve(settings).model == f"Owner/Tiny-Chat@{COMMIT}", "a run that goes on keeps its commit"
+    assert ready(settings).model == f"Owner/Tiny-Chat@{COMMIT}", "a run that goes on keeps its commit"
     assert ensure_model(settings, pytest.fail) == (cache / "snapshots" / COMMIT).resolve()
 
 
@@ -85,13 +85,13 @@ def test_one_line_says_how_to_get_it(cache: Path, capsys, monkeypatch, name: str
     assert command in error and "hf auth login" in error and "unset" not in error and str(cache.parent) in error
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(InputError, match=f"unset HF_HUB_OFFLINE, then {re.escape(command)}"):
-        resolve(Settings.from_dict({**KEYS, "model": name}))
+        ready(Settings.from_dict({**KEYS, "model": name}))
 
 
 @pytest.mark.parametrize("name", ["no/such/folder", "a b/c"])
 def test_what_cannot_be_a_name_is_a_folder_that_is_absent(cache: Path, name: str) -> None:
     with pytest.raises(InputError, match=r"no such folder$"):
-        resolve(Settings.from_dict({**KEYS, "model": name}))
+        ready(Settings.from_dict({**KEYS, "model": name}))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_cannot_be_a_name_is_a_folder_that_is_absent(cache: Path, name: str
 def test_half_a_download_is_named(cache: Path, remove: Callable[[Path], None], words: str) -> None:
     remove(cache / "snapshots" / COMMIT)
     with pytest.raises(InputError, match=f"model=Owner/Tiny-Chat: {words}.*run `hf download Owner/Tiny-Chat` again"):
-        resolve(Settings.from_dict({**KEYS, "model": "Owner/Tiny-Chat"}))
+        ready(Settings.from_dict({**KEYS, "model": "Owner/Tiny-Chat"}))
 
 
 def test_the_model_in_a_run_or_checkpoint_is_named(tmp_path: Path) -> None:

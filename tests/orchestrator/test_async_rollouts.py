@@ -11,7 +11,7 @@ from trainer.test_run_store import count_generations
 
 from rl_agents.store.reader import PoolReader
 from rl_agents.trainer.algorithm import AgentAlgorithm
-from rl_agents.trainer.resolve import cautions
+from rl_agents.trainer.doubtful_keys import cautions
 
 EXACT: dict[str, Any] = {"old_logprobs": "learner", "rollout_correction": "none"}
 

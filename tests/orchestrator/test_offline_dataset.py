@@ -20,7 +20,8 @@ from rl_agents.orchestrator.offline_dataset import Recorded
 from rl_agents.store.records import Record, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
-from rl_agents.trainer.resolve import cautions, resolve
+from rl_agents.trainer.doubtful_keys import cautions
+from rl_agents.trainer.measure import ready
 from rl_agents.trainer.unused_keys import apply_defaults
 
 KEYS: dict[str, Any] = {"tasks_per_iteration": 4, "group_size": 4, "eval_episodes": 0, "minibatches": 1}
@@ -230,7 +231,7 @@ def test_defaults_correct_for_the_policy_that_sampled(pool_of: Callable[..., Pat
     pool = str(pool_of())
 
     def resolved(**keys: Any) -> Settings:
-        return resolve(Settings.from_dict({"pool": pool, **keys}))
+        return ready(Settings.from_dict({"pool": pool, **keys}))
 
     plain = resolved()
     assert (plain.old_logprobs, plain.rollout_correction) == ("learner", "token_tis") and not cautions(plain)
@@ -252,9 +253,9 @@ def test_defaults_correct_for_the_policy_that_sampled(pool_of: Callable[..., Pat
             resolved(**keys)
         assert words in str(raised.value)
     with pytest.raises(InputError, match="key 'pool_min_return' has no effect without pool"):
-        resolve(Settings.from_dict({"algo": "sft", "pool_min_return": 0.5}))
+        ready(Settings.from_dict({"algo": "sft", "pool_min_return": 0.5}))
     with pytest.raises(InputError, match=r"nowhere: no such pool"):
-        resolve(Settings.from_dict({"pool": "nowhere"}))
+        ready(Settings.from_dict({"pool": "nowhere"}))
 
 
 def groups(played: list[list[Trajectory]]) -> list[list[Trajectory]]:

@@ -27,7 +27,7 @@ from rl_agents.rollout.agent_loop import Episode, Limits
 from rl_agents.rollout.demonstrations import encode_dialogue
 from rl_agents.rollout.truncation import Truncation
 from rl_agents.store.records import outcome_record, session_records
-from rl_agents.trainer.resolve import resolve
+from rl_agents.trainer.measure import ready
 from rl_agents.viewer.episodes import _step as shown
 
 LIMITS = Limits(max_turns=10, max_response_tokens=20, max_model_len=2000, env_timeout_s=0, max_summary_tokens=60)
@@ -274,7 +274,7 @@ def test_rewards_that_read_episodes_do_not_take_a_summary_for_a_call_or_an_answe
 )
 def test_what_cannot_work_is_refused(keys, problem):
     with pytest.raises(InputError, match=problem):
-        resolve(Settings.from_dict({"engine": "torch", "max_model_len": 512, "max_response_tokens": 9, **keys}))
+        ready(Settings.from_dict({"engine": "torch", "max_model_len": 512, "max_response_tokens": 9, **keys}))
 
 
 def test_demonstrated_summaries_are_read_as_the_agent_loop_would():

@@ -14,7 +14,7 @@ from scripted_model import write_model
 
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.serving.source import find_checkpoint, served_settings
-from rl_agents.trainer.resolve import MODEL_NOTE
+from rl_agents.trainer.model_note import MODEL_NOTE
 
 MARKET = """
 import gymnasium

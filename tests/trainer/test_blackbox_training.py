@@ -99,7 +99,8 @@ def test_keys_that_a_strangers_program_cannot_follow_are_refused(beginner_model_
 
 def test_a_runner_outlives_its_agents(beginner_model_dir: Path) -> None:
     from rl_agents.algorithms import Settings
-    from rl_agents.trainer.resolve import cautions, resolve
+    from rl_agents.trainer.doubtful_keys import cautions
+    from rl_agents.trainer.resolve import resolve
 
     keys = {"algo": "grpo", "model": str(beginner_model_dir), **BLACK_BOX, "tasks_per_iteration": 8, "group_size": 8}
     with pytest.raises(InputError, match="a runner would be replaced before its agents' time is over"):

@@ -15,7 +15,7 @@ from rl_agents.cli.parser import main_parser
 from rl_agents.inference.engines import ENGINES
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.trainer import engine_choice
-from rl_agents.trainer.resolve import resolve
+from rl_agents.trainer.measure import ready
 
 QUICK = {"max_response_tokens": 8, "max_model_len": 2048}
 
@@ -37,7 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settled(keys: Mapping[str, Any]) -> Settings:
-    return resolve(Settings.from_dict(dict(keys)))
+    return ready(Settings.from_dict(dict(keys)))
 
 
 @pytest.fixture
@@ -88,18 +88,18 @@ def test_with_a_gpu_or_without_vllm_nothing_is_weighed(model: Path, monkeypatch:
     monkeypatch.setitem(ENGINES, "vllm", absent)
     assert engine_choice.choose_engine(settings) == ("torch", "engine torch: vLLM is not installed. Install it")
     idle = settled({"model": str(model), "kv_cache_gb": 1, **QUICK})
-    assert resolve(idle).engine == "torch", "no mistake, though only vLLM has that key"
+    assert ready(idle).engine == "torch", "no mistake, though only vLLM has that key"
 
 
 def test_a_run_that_goes_on_keeps_its_engine(model: Path, prefer_vllm: Callable[[], None]) -> None:
     begun = settled({"model": str(model), **QUICK})
     assert begun.engine == "torch"
     prefer_vllm()
-    again = resolve(Settings.restored(begun.to_dict()))
+    again = ready(Settings.restored(begun.to_dict()))
     assert (again.engine, again.engine_choice) == ("torch", "engine torch: as this run began")
     asked = Settings.restored(begun.to_dict())
     asked.update({"engine": "auto"})
-    assert resolve(asked).engine == "vllm", "who asks gets a new choice"
+    assert ready(asked).engine == "vllm", "who asks gets a new choice"
 
 
 def test_resumed_runs_and_evaluations_keep_the_engine_on_file(model, tmp_path, prefer_vllm) -> None:

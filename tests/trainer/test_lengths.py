@@ -29,7 +29,8 @@ from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.turns import Limits
 from rl_agents.trainer import lengths
-from rl_agents.trainer.resolve import MODEL_NOTE, resolve
+from rl_agents.trainer.measure import ready
+from rl_agents.trainer.model_note import MODEL_NOTE
 from rl_agents.tuning.sweep import load_sweep
 
 #: Those without `mcp`, `openenv`, `harbor` and `verifiers`, which need servers, folders or another Python, and `pivot`,
@@ -44,7 +45,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def resolved(model: Path | str, **keys: Any) -> Settings:
-    return resolve(Settings.from_dict({"engine": "torch", "model": str(model), **keys}))
+    return ready(Settings.from_dict({"engine": "torch", "model": str(model), **keys}))
 
 
 class Talkative:
@@ -82,7 +83,7 @@ def test_the_defaults_would_have_cut_all_of_them(model: Path) -> None:
 @pytest.mark.parametrize("env", ["guess_numbers", "alfworld", "long_form_qa"])
 def test_starters_keep_their_numbers(env: str) -> None:
     defaults = starter_spec(env).defaults
-    settings = resolve(Settings.from_dict({"env": env, "engine": "torch"}))
+    settings = ready(Settings.from_dict({"env": env, "engine": "torch"}))
     assert [getattr(settings, name) for name in lengths.KEYS] == [defaults[name] for name in lengths.KEYS]
     assert settings.lengths == ""
 
@@ -123,11 +124,11 @@ def test_a_model_that_thinks_gets_longer_responses(tmp_path: Path) -> None:
 
 def test_they_are_measured_once_and_a_resumed_run_keeps_its_own(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = resolved(model)
-    monkeypatch.setattr(lengths, "measure", lambda *args, **keys: pytest.fail("measured again"))
-    again = resolve(settings)
+    monkeypatch.setattr(lengths, "measure_dialogues", lambda *args, **keys: pytest.fail("measured again"))
+    again = ready(settings)
     assert again.to_dict() == settings.to_dict() and again.lengths == settings.lengths
     old = Settings.restored({**settings.to_dict(), "max_model_len": 999, "max_response_tokens": 99})
-    assert (resolve(old).max_model_len, resolve(old).max_response_tokens) == (999, 99)
+    assert (ready(old).max_model_len, ready(old).max_response_tokens) == (999, 99)
 
 
 def test_train_eval_and_tune_take_the_same(model: Path, tmp_path: Path) -> None:
@@ -202,7 +203,7 @@ def test_a_templates_date_is_the_day_on_which_the_run_began(tmp_path: Path) -> N
     settings = resolved(folder, env="guess_numbers")
     assert settings.template_date == date.today().isoformat()
     begun = Settings.restored({**settings.to_dict(), "template_date": "2024-07-26"})
-    assert resolve(begun).template_date == "2024-07-26", "a resumed run keeps its own"
+    assert ready(begun).template_date == "2024-07-26", "a resumed run keeps its own"
     assert resolved(folder, env="guess_numbers", template_date="2025-01-02").template_date == "2025-01-02"
 
 

@@ -9,7 +9,7 @@ from chat_models import save_chat_model
 
 from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
-from rl_agents.trainer.resolve import resolve
+from rl_agents.trainer.measure import ready
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def resolved(model: Path, name: str, **keys: Any) -> Settings:
     env = f"gymnasium:rollout.waiting:{name}"
-    return resolve(Settings.from_dict({"engine": "torch", "model": str(model), "env": env, **keys}))
+    return ready(Settings.from_dict({"engine": "torch", "model": str(model), "env": env, **keys}))
 
 
 def test_an_environment_that_is_never_made_does_not_hold_up_the_command(model: Path) -> None:

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from rl_agents.trainer.resolve import MODEL_NOTE, model_note
+from rl_agents.trainer.model_note import MODEL_NOTE, model_note
 
 
 def test_a_models_folder_never_chooses_code_or_its_rights(tmp_path: Path) -> None:
@@ -14,11 +14,16 @@ def test_a_models_folder_never_chooses_code_or_its_rights(tmp_path: Path) -> Non
         "env.player": "evil.py:f",
         "env.rewards": {"evil:f": 1},
         "env.opponent": "evil:f",
+        "env.task_options": {"player": "evil.py:f", "prompt": "paper"},
     }
     note = {"env": "blackbox", "settings": {**settings, "environments": [harbor]}}
     (tmp_path / MODEL_NOTE).write_text(json.dumps(note))
     assert model_note(tmp_path)["settings"] == {
         "max_turns": 3,
-        "environments": [{"env": "harbor", "env.path": "tasks"}],
+        "env.task_options": {"prompt": "paper"},
+        "environments": [{"env": "harbor"}],
     }
-    assert model_note(tmp_path, "harbor")["settings"] == {"max_turns": 3, "env.path": "tasks"}
+    assert model_note(tmp_path, "harbor")["settings"] == {
+        "max_turns": 3,
+        "env.task_options": {"prompt": "paper"},
+    }

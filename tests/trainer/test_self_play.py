@@ -12,7 +12,7 @@ from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
 from rl_agents.orchestrator.older_policies import OlderPolicies
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
-from rl_agents.trainer.resolve import resolve
+from rl_agents.trainer.measure import ready
 
 GAME = "gymnasium:rollout.table_games:Lengths"
 KEYS: dict[str, Any] = {
@@ -75,6 +75,7 @@ def test_older_weights_do_not_depend_on_how_far_sampling_is_ahead(lag: int, inte
         ({"stream": True}, "env.opponent=self does not work with stream=true"),
         ({"truncation": "similarity", "env.opponent": "checkpoint"}, "env.opponent=checkpoint does not work with tr"),
         ({"truncation": "t3"}, "env.opponent=self does not work with truncation=t3: .*leave it none"),
+        ({"stream": True, "num_env_runners": 0}, "env.opponent=self does not work with stream=true"),
         ({"prompting": "react"}, "env.opponent=self does not work with prompting=react"),
         ({"tasks_per_iteration": 5}, "does not work with tasks_per_iteration=5: .*multiple of 2"),
         ({"env.opponent_interval": 5}, "'env.opponent_interval' has no effect without env.opponent=checkpoint"),
@@ -85,4 +86,4 @@ def test_what_games_do_not_support_is_refused(beginner_model_dir: Path, keys: di
     if given["algo"] == "3spo":
         del given["minibatches"]
     with pytest.raises(InputError, match=problem):
-        resolve(Settings.from_dict(given))
+        ready(Settings.from_dict(given))

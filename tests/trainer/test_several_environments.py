@@ -25,7 +25,7 @@ from rl_agents.rollout.demonstrations import demonstrated_trajectories
 from rl_agents.store.reader import PoolReader, StoreQuery
 from rl_agents.trainer.advantage_pipeline import assign_credit, shape_rewards
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
-from rl_agents.trainer.resolve import resolve
+from rl_agents.trainer.measure import ready
 from rl_agents.viewer.groups import groups
 from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.runs import find_runs
@@ -200,16 +200,16 @@ def test_a_warm_start_model_reads_the_words_of_all_and_imitates_all(
 
 
 def test_tasks_and_configuration_come_back() -> None:
-    settings = resolve(
+    settings = ready(
         Settings.from_dict({**KEYS, "environments": [GUESS, {"env": "circuit_decoding"}], "truncation": "t3"})
     )
     assert [own.truncation_window for own in settings.parts.values()] == [1, 3]
     assert (settings.max_turns, settings.max_response_tokens, settings.env) == (10, 8, "guess_numbers,circuit_decoding")
-    again = resolve(Settings.restored(settings.to_dict()))
+    again = ready(Settings.restored(settings.to_dict()))
     assert again.to_dict() == settings.to_dict()
     assert list(run_tasks(again, "test")) == list(run_tasks(settings, "test"))
     again.update({"truncation": "none"})
     assert {own.truncation for own in again.parts.values()} == {"none"}, "a later key holds for all"
     game = f"gymnasium:{Path(__file__).parents[2] / 'docs/examples/games/kuhn_poker.py'}:KuhnPoker"
     with pytest.raises(InputError, match=r"environment poker: env\.opponent=self: such games are trained alone"):
-        resolve(Settings.from_dict({**KEYS, "environments": [GUESS, {"env": game, "name": "poker"}]}))
+        ready(Settings.from_dict({**KEYS, "environments": [GUESS, {"env": game, "name": "poker"}]}))

@@ -9,7 +9,9 @@ from rl_agents.algorithms import Settings
 from rl_agents.config import load_recipe
 from rl_agents.errors import InputError
 from rl_agents.inference.model_shape import ModelShape
-from rl_agents.trainer.resolve import cautions, rate_caution, resolve, usual_rates
+from rl_agents.trainer.doubtful_keys import cautions, rate_caution
+from rl_agents.trainer.model_note import usual_rates
+from rl_agents.trainer.resolve import resolve
 
 PRESETS = sorted((Path(__file__).parents[2] / "tune_configs" / "recipes").glob("*.yaml"))
 

@@ -15,9 +15,9 @@ from processes import children_running
 
 from rl_agents.algorithms import Settings
 from rl_agents.cli import main
-from rl_agents.cli.train import resolve_settings
 from rl_agents.config import load_recipe
 from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.trainer.resolve import resolve
 
 pytestmark = [pytest.mark.usefixtures("ray_session"), pytest.mark.timeout(600)]
 
@@ -82,7 +82,7 @@ def test_a_sweep_ends_with_table_recipe_and_ordinary_run_folders(beginner_model_
         assert list(run.tensorboard.iterdir()), "tensorboard --logdir trials shows every trial"
     assert runs(output)[0].read_summary()["status"] == "done"
     settings = Settings.from_dict(load_recipe(str(output / "best.yaml")))
-    assert resolve_settings(settings).group_size == 4
+    assert resolve(settings).group_size == 4
     assert tune("--resume", output) == 0, "nothing is left to do"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rl_agents.config.options import key
+from rl_agents.config.options import key, off
 from rl_agents.envs.options import PromptKey, QuestionFileKeys, RetrieverKeys, ThoughtsKey
 from rl_agents.envs.spec import EnvSpec
 
@@ -16,10 +16,10 @@ class MultihopQAOptions(PromptKey, ThoughtsKey, RetrieverKeys, QuestionFileKeys)
 
     questions: str = key("generated", "generated, small, or a table of questions: a file, a folder or hub:NAME")
     test_questions: str = key(
-        "", "table of test questions; empty for a tenth of the questions", needs="questions!=generated|small"
+        "", "table of test questions; empty for a tenth of the questions", needs=off(questions=("generated", "small"))
     )
     passages: str = key(
-        "", "table of passages; empty for the passages of the questions", needs="questions!=generated|small"
+        "", "table of passages; empty for the passages of the questions", needs=off(questions=("generated", "small"))
     )
     hits: int = key(3, "passages that a search returns", ge=1, le=20)
     reward: Literal["em", "f1"] = key("em", "reward: normalized exact match, 0 or 1, or F1 over words")

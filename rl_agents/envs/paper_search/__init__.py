@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rl_agents.config.options import key
+from rl_agents.config.options import key, on
 from rl_agents.envs.options import PromptKey, RetrieverKeys
 from rl_agents.envs.spec import EnvSpec
 
@@ -22,9 +22,9 @@ class PaperSearchOptions(PromptKey, RetrieverKeys):
     selector: Literal["rule", "openai"] = key(
         "rule", "scores of papers: rule takes facets or annotations, openai asks a model on a server"
     )
-    selector_url: str = key("", "URL of the selector's server, up to and including /v1", needs="selector=openai")
-    selector_model: str = key("", "name of the selector model on its server", needs="selector=openai")
-    selector_key_env: str = key("", "environment variable with the server's API key", needs="selector=openai")
+    selector_url: str = key("", "URL of the selector's server, up to and including /v1", needs=on(selector="openai"))
+    selector_model: str = key("", "name of the selector model on its server", needs=on(selector="openai"))
+    selector_key_env: str = key("", "environment variable with the server's API key", needs=on(selector="openai"))
 
 
 SPEC = EnvSpec(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
-from rl_agents.config.options import key
+from rl_agents.config.options import key, off, on
 from rl_agents.envs.coroutines import finished
 from rl_agents.envs.gymnasium_adapter import LibraryEnv, SeedOptions, options_of, seeded_tasks, task_seed, words_starter
 from rl_agents.envs.options import OlderOpponentKey, shared_game
@@ -47,10 +47,10 @@ class GameOptions(OlderOpponentKey, SeedOptions):
     opponent: str = key(
         "random", "the other players: random, <module>:<function>, a model folder, a URL up to /v1, self, or checkpoint"
     )
-    eval_opponent: str = key("random", "the same in evaluations", needs="opponent=self|checkpoint")
-    opponent_model: str = key("", "name of the model on the server", needs="opponent!=random")
-    opponent_tokens: int = key(256, "longest response of a model, in tokens", ge=1, needs="opponent!=random")
-    opponent_temperature: float = key(1.0, "sampling temperature of a model", ge=0, needs="opponent!=random")
+    eval_opponent: str = key("random", "the same in evaluations", needs=on(opponent=("self", "checkpoint")))
+    opponent_model: str = key("", "name of the model on the server", needs=off(opponent="random"))
+    opponent_tokens: int = key(256, "longest response of a model, in tokens", ge=1, needs=off(opponent="random"))
+    opponent_temperature: float = key(1.0, "sampling temperature of a model", ge=0, needs=off(opponent="random"))
 
 
 def offline(name: str) -> AbstractContextManager[Any]:

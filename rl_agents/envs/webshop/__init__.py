@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rl_agents.config.options import key
+from rl_agents.config.options import key, on
 from rl_agents.envs.spec import EnvSpec
 
 
@@ -19,7 +19,9 @@ class WebShopOptions:
     reward: Literal["score", "success"] = key(
         "score", "reward: the graded score of the purchase, or of a score of exactly 1 alone (GiGPO, HGPO, 3SPO)"
     )
-    success_reward: float = key(10.0, "reward of a score of exactly 1; GiGPO's scripts use 10", needs="reward=success")
+    success_reward: float = key(
+        10.0, "reward of a score of exactly 1; GiGPO's scripts use 10", needs=on(reward="success")
+    )
 
 
 SPEC = EnvSpec(

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from rl_agents import plugins
-from rl_agents.config.options import key
+from rl_agents.config.options import key, on
 from rl_agents.errors import InputError, number_from, unknown
 from rl_agents.rewards.judges import OpenAIJudge
 from rl_agents.rewards.verifiers.base import (
@@ -43,7 +43,7 @@ __all__ = [
 ]  # fmt: skip
 
 #: The verifiers that may ask a judge.
-JUDGED = "verifier=terminal|dialogue"
+JUDGED = on(verifier=("terminal", "dialogue"))
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class VerifierOptions:
         ge=0,
         le=0.5,
         also=-1,
-        needs="verifier=tool_call|dialogue|search|text_action",
+        needs=on(verifier=("tool_call", "dialogue", "search", "text_action")),
     )
     parallel: ParallelMode = key(
         "strict",
         "several calls in one turn: all must match; strict accepts no surplus calls, free does",
-        needs="verifier=tool_name|tool_call|search|dialogue",
+        needs=on(verifier=("tool_name", "tool_call", "search", "dialogue")),
     )
     similarity: float = key(
         -1.0,
@@ -78,7 +78,7 @@ class VerifierOptions:
         ge=0,
         le=1,
         also=-1,
-        needs="verifier=terminal",
+        needs=on(verifier="terminal"),
     )
     judge_url: str = key("", "URL of the judge's server, up to and including /v1", needs=JUDGED)
     judge_model: str = key("", "name of the judge model on its server", needs=JUDGED)

@@ -19,7 +19,7 @@ from rl_agents.envs.base import make_env, starter_spec, task_ids
 from rl_agents.envs.starters import ScriptedPlayer, small_qwen3
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
 from rl_agents.trainer.algorithm import AgentAlgorithm
-from rl_agents.trainer.resolve import resolve
+from rl_agents.trainer.measure import ready
 from rl_agents.trainer.warm_start import build_starter
 from rl_agents.trainer.warm_start_folder import starter_dir
 
@@ -108,9 +108,9 @@ def test_demonstrated_prompts_are_those_that_are_sampled_from(prompt: Prompt, tm
 
 @prompts
 def test_the_prompt_chooses_the_starter(prompt: Prompt) -> None:
-    own = resolve(Settings.from_dict({"env": "alfworld", "env.prompt": prompt, "engine": "torch"}))
+    own = ready(Settings.from_dict({"env": "alfworld", "env.prompt": prompt, "engine": "torch"}))
     assert own.context == f"window({STEPS[prompt]})" and own.env_options["prompt"] == prompt
-    compact = resolve(Settings.from_dict({"env": "alfworld", "engine": "torch"}))
+    compact = ready(Settings.from_dict({"env": "alfworld", "engine": "torch"}))
     assert (compact.context, compact.env_options["prompt"]) == ("append", "compact")
     folders = {starter_dir("alfworld", options=settings.env_options) for settings in (own, compact)}
     assert len(folders) == 2 and starter_dir("alfworld") in folders
@@ -158,7 +158,7 @@ def test_the_starter_is_made_from_demonstrations(tmp_path: Path) -> None:
         on_iteration=lambda _, __, metrics: losses.append(metrics["actor/pg_loss"]),
     )  # fmt: skip
     assert 5 < losses[0] < 15, "nats per token of a network that knows nothing"
-    trained = resolve(Settings.from_dict({"env": "alfworld", "model": str(folder), "engine": "torch"}))
+    trained = ready(Settings.from_dict({"env": "alfworld", "model": str(folder), "engine": "torch"}))
     assert (trained.env_options["prompt"], trained.context) == ("3spo", "window(2)"), "the folder says what it reads"
 
 
