@@ -18,7 +18,6 @@ import psutil
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser, show_start
 from rl_agents.config import parse_assignments
-from rl_agents.config.loading import load_preset
 from rl_agents.errors import InputError
 from rl_agents.installation import called, checkout, pip_install, version_of
 from rl_agents.trainer.ray_address import answers, cluster_address, describe_session
@@ -237,7 +236,7 @@ def _find_ray(report: Report) -> None:
 
 
 def _chosen(args: argparse.Namespace) -> Settings:
-    return choose(parse_assignments(args.set), load_preset(args.config) if args.config else {}, args.config)
+    return choose(parse_assignments(args.set), args.config)
 
 
 def examine_cluster(args: argparse.Namespace) -> int:

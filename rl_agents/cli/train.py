@@ -18,7 +18,7 @@ from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import main_parser as build_parser
 from rl_agents.cli.parser import show_start
 from rl_agents.config import merge_flags
-from rl_agents.config.loading import load_preset, preset_files
+from rl_agents.config.loading import preset_files
 from rl_agents.errors import EpisodesFail, InputError, PolicyFell
 from rl_agents.installation import command, version_text
 from rl_agents.interrupts import Interrupts
@@ -106,7 +106,7 @@ def plan_new(args: argparse.Namespace) -> RunPlan:
     flags, file = named_flags(args), args.config
     if not file:
         flags, file = chosen_algorithm(flags)
-    settings = prepare(choose(flags, load_preset(file) if file else {}, file, args.local))
+    settings = prepare(choose(flags, file, args.local))
     output = args.output or default_output(f"{settings.env}-{settings.algo}")
     RunFolder.check_free(output)
     return RunPlan(settings, output)
@@ -188,10 +188,7 @@ def build_algorithm(settings: Settings) -> AgentAlgorithm:
 
 
 def prepare(settings: Settings, notes: TextIO | None = None) -> Settings:
-    """Return chosen keys resolved and measured, so that a run can start.
-
-    Args:
-        notes: stream of the "loading libraries" line; default: standard output.
+    """Return chosen keys resolved and measured; ``notes`` is the stream of the "loading libraries" line.
 
     Raises `InputError`: the configuration cannot work.
     """

@@ -47,7 +47,7 @@ ALIASES: Mapping[str, str] = {
     "save_steps": "checkpoint_interval",
     "save_total_limit": "keep_checkpoints",
 }
-#: Another library's name -> the keys to set instead, if units or meanings differ; and names of before version 0.1.
+#: Another library's name -> the keys to set instead, if units or meanings differ.
 HINTS: Mapping[str, str] = {
     "batch_size": "tasks_per_iteration (tasks) and group_size (rollouts of each)",
     "train_batch_size": "tasks_per_iteration (tasks) and group_size (rollouts of each)",
@@ -74,23 +74,7 @@ HINTS: Mapping[str, str] = {
     "loss_type": "loss_agg_mode",
     "scale_rewards": "advantage_std",
     "bf16": "dtype=bfloat16",
-    "aggregation": "loss_agg_mode",
-    "critic_clip": "cliprange_value",
     "gradient_checkpointing": "activation_checkpointing",
-    "guard": "collapse_monitor",
-    "lag": "async_level",
-    "lam": "gae_lambda",
-    "mismatch": "rollout_correction",
-    "mismatch_bounds": "rollout_correction_bounds",
-    "mismatch_cap": "rollout_correction_cap",
-    "packed_rows": "sequence_packing",
-    "recompute": "activation_checkpointing",
-    "row_prefixes": "prefix_sharing",
-    "rows": "sample_layout",
-    "solved_again": "success_replay",
-    "solved_again_weight": "success_replay_weight",
-    "staleness": "max_staleness",
-    "state_name": "state_key",
 }
 
 

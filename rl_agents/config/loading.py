@@ -135,17 +135,12 @@ _Dumper.add_representer(_WrittenFloat, _as_written)
 
 
 def yaml_text(data: Mapping[str, Any]) -> str:
-    """Return ``data`` as YAML, from which `load_mapping` reads equal data."""
+    """Return ``data`` as YAML, from which `load_recipe` reads equal data."""
     return yaml.dump(dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def load_recipe(path: str) -> dict[str, Any]:
-    """Read a recipe file with present keys; raises as `load_mapping` does, or if a key is given by two names."""
-    return canonical(load_mapping(path))
-
-
-def load_mapping(path: str) -> dict[str, Any]:
-    """Read a flat YAML mapping of keys without translating them, such as a run's config.yaml.
+    """Read a flat YAML mapping of keys, without aliases.
 
     Raises `InputError`: an unreadable file, broken YAML or a key that occurs twice (with its line), or not a mapping.
     """
@@ -164,15 +159,15 @@ def load_mapping(path: str) -> dict[str, Any]:
         return {}
     if not isinstance(data, dict):
         raise InputError(f"{path}: a mapping of keys to values is needed, found {type(data).__name__}")
-    return {str(name): value for name, value in data.items()}
+    return canonical({str(name): value for name, value in data.items()})
 
 
 def load_config(path: Path) -> dict[str, Any]:
     """Read a run's config.yaml.
 
-    Raises `InputError`: as `load_mapping`, or the file was emptied, so that the run would continue with defaults.
+    Raises `InputError`: as `load_recipe`, or the file was emptied, so that the run would continue with defaults.
     """
-    data = load_mapping(str(path))
+    data = load_recipe(str(path))
     if "algo" not in data:
         raise InputError(f"{path}: damaged: it contains no algo")
     return data

@@ -64,7 +64,7 @@ class Settings(
         self.env_options: dict[str, Any] = {}
         #: Keys that were set explicitly; algorithm defaults do not override them.
         self.explicit: set[str] = set()
-        #: No default replaces any value: the keys were measured, or are those of a run's config.yaml.
+        #: The keys are those of a run's config.yaml: no default replaces any value.
         self.complete = False
         #: Checked on this machine (`trainer.measure`), so that a run can start.
         self.measured = False

@@ -71,7 +71,7 @@ def measure(settings: Settings, with_model: bool = True, plays: bool = True) -> 
         settings = joined(settings)
     _choose_engine(settings, with_model)
     for own in (settings, *settings.parts.values()):
-        own.complete, own.measured = True, with_model
+        own.measured = with_model
     return settings
 
 

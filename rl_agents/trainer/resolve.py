@@ -16,6 +16,7 @@ from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms import KEYS as ALL_KEYS
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.config import Settings
+from rl_agents.config.loading import load_preset
 from rl_agents.config.options import keys_of, plain_text
 from rl_agents.config.sections import ModelKeys, RunKeys
 from rl_agents.config.settings import LOCAL_KEYS, OWN_KEYS
@@ -41,21 +42,16 @@ from rl_agents.trainer.unused_keys import apply_defaults, idle_keys, layered
 SAVED_KEYS = {*keys_of(RunKeys), *keys_of(ModelKeys)}
 
 
-def choose(
-    flags: Mapping[str, Any], recipe: Mapping[str, Any] | None = None, file: str | None = None, local: bool = False
-) -> Settings:
-    """Return the keys of a recipe under those of the command line.
-
-    Keys of the recipe that have no effect with the flags are dropped (`rl_agents.trainer.unused_keys.layered`). A run's
-    own ``config.yaml`` is complete.
+def choose(flags: Mapping[str, Any], file: str | None = None, local: bool = False) -> Settings:
+    """Return the keys of a recipe under those of the command line; a run's own ``config.yaml`` is complete.
 
     Args:
-        file: of the recipe.
+        file: the recipe, by path or name. Its keys that have no effect with the flags are dropped (`layered`).
         local: of ``--local``.
 
     Raises `InputError`: unknown key or bad value; a recipe's error names its file.
     """
-    recipe = recipe or {}
+    recipe = load_preset(file) if file else {}
     if file and recipe.keys() >= SAVED_KEYS:
         settings = restored_settings(Path(file))
         for name in ("algo", "env"):

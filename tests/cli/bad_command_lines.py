@@ -68,7 +68,6 @@ eval --model= --local => --model '': the value is empty; is a shell variable uns
 --set batch_size=3 => unknown key 'batch_size': set tasks_per_iteration (tasks) and group_size (rollout
 --set lr=1 learning_rate=2 => 'lr' and 'learning_rate' are the same key: keep one of them
 --local --set engine=vllm => --local means engine=torch, but engine=vllm is given; for one process with other keys set n
---set lag=2 => unknown key 'lag': set async_level instead
 --resume x => x: no such folder
 --resume . => not the output folder of a run (no config.yaml)
 --config . => .: is a directory
@@ -104,7 +103,6 @@ tune s.yaml --set output=o => --set output=o: write --output o
 --set gruop_size=4 => unknown key 'gruop_size': did you mean 'group_size'?
 --set evalepisodes=3 => unknown key 'evalepisodes': did you mean 'eval_episodes'?
 --set entropy=0.1 => unknown key 'entropy': did you mean 'entropy_coef'?
---set gaurd=warn => unknown key 'gaurd': set collapse_monitor instead
 --set batch_sze=3 => unknown key 'batch_sze': set tasks_per_iteration (tasks) and group_size (rollouts of each) instead
 --set tasks=x.jsonl => unknown key 'tasks': did you mean 'tasks_changed'? A key of the environment is env.tasks
 --set xyzzy=1 => unknown key 'xyzzy': `run.py list --keys` shows all. A key of the environment is env.xyzzy

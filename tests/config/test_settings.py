@@ -93,10 +93,12 @@ def test_one_key_under_two_names_is_refused(tmp_path: Path) -> None:
     assert load_recipe(str(tmp_path / "recipe.yaml")) == {"async_level": 1}
 
 
-def test_a_flag_may_leave_a_recipes_key_without_effect_and_a_recipe_must_not() -> None:
-    recipe = {"algo": "vspo", "vspo_temperature": 0.5, "vspo_alpha": 4.0}
+def test_a_flag_may_leave_a_recipes_key_without_effect_and_a_recipe_must_not(tmp_path: Path) -> None:
+    recipe, odd = str(tmp_path / "recipe.yaml"), str(tmp_path / "odd.yaml")
+    Path(recipe).write_text("algo: vspo\nvspo_temperature: 0.5\nvspo_alpha: 4.0\n")
+    Path(odd).write_text("algo: vspo\nvspo_temperature: 0.5\nvspo_mode: random\n")
     assert choose({"vspo_mode": "random"}, recipe).explicit == {"algo", "vspo_alpha", "vspo_mode"}
-    assert choose({"lr": 1e-4}, {**recipe, "vspo_mode": "random"}).vspo_temperature == 0.5
+    assert choose({"lr": 1e-4}, odd).vspo_temperature == 0.5
     assert choose({"vspo_mode": "none", "vspo_alpha": 3.0}, recipe).vspo_alpha == 3.0
     assert choose({"algo": "grpo"}, recipe).vspo_alpha == 4.0
 

@@ -81,7 +81,10 @@ def test_capabilities_that_it_lacks_are_refused(keys: dict[str, Any], words: str
 @pytest.mark.parametrize(
     ("build", "words"),
     [
-        ("tests.inference.plain_engine:PlainEngin", "PlainEngin: AttributeError: module 'tests.inference.plain_engine'"),
+        (
+            "tests.inference.plain_engine:PlainEngin",
+            "PlainEngin: AttributeError: module 'tests.inference.plain_eng",
+        ),
         ("tests.inference.nowhere:PlainEngine", "nowhere:PlainEngine: ModuleNotFoundError: No module named"),
         ("pathlib:Path", "pathlib:Path is no StreamingEngine: it has no close, generate, sync"),
     ],
