@@ -112,8 +112,8 @@ def test_set_may_not_say_what_the_sweep_varies(tmp_path: Path) -> None:
 
 
 def test_every_trial_is_resolved_before_the_first_begins(tmp_path: Path) -> None:
-    path = write(tmp_path, "space: {temperature: [1.0, 0.0]}\nset: {env: guess_numbers}\n")
-    with pytest.raises(InputError, match=r"sweep\.yaml: trial temperature=0\.0: temperature=0: training needs"):
+    path = write(tmp_path, "space: {num_learners: [2, 1]}\nset: {env: guess_numbers, learner_sharding: fsdp}\n")
+    with pytest.raises(InputError, match=r"sweep\.yaml: trial num_learners=1: learner_sharding=fsdp needs num_learners"):
         resolve_trials(load_sweep(path), str(path))
 
 
