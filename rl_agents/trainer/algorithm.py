@@ -161,7 +161,7 @@ class AgentConfig(AlgorithmConfig):
     def completed(self) -> AgentConfig:
         """Return a copy whose keys are resolved and measured, and whose RLlib fields follow from ``agent``."""
         config = self.copy(copy_frozen=False)
-        config.agent = ready(self.agent)
+        config.agent = ready(config.agent)
         config.model_dir = self.model_dir or str(ensure_model(config.agent, AgentAlgorithm.from_settings))
         check_local(config.agent, config.model_dir)
         ENGINES[resolve_engine(config.agent.engine)[0]].check_model(config.agent, Path(config.model_dir))
