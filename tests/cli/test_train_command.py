@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from chat_models import save_chat_model
 from coin_agent import CoinAgent, coin_episode
 
 from rl_agents.algorithms import ALGORITHMS
@@ -13,6 +14,7 @@ from rl_agents.cli import main
 from rl_agents.cli.parser import main_parser
 from rl_agents.cli.train import plan_new, success_lines
 from rl_agents.cli.tune import resolve_trials
+from rl_agents.trainer import measure as steps
 from rl_agents.trainer.algorithm import AgentConfig
 from rl_agents.trainer.resolve import resolve
 from rl_agents.tuning.sweep import load_sweep
@@ -335,6 +337,18 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(agents, tmp_path, monkeyp
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["000002", "000008"]
     assert summary(out)["checkpoint_best"] == "checkpoints/000002"
     assert summary(out)["checkpoint"] == "checkpoints/000008"
+
+
+def test_a_run_is_resolved_and_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+    for name in ("resolve", "measure"):
+        original = getattr(steps, name)
+        monkeypatch.setattr(steps, name, lambda *given, do=original, name=name: called.append(name) or do(*given))
+    flags = ["--model", str(save_chat_model(tmp_path)), "--local", "--output", str(tmp_path / "out")]
+    plan = plan_new(main_parser().parse(flags))
+    started = AgentConfig.from_settings(plan.settings).completed().agent
+    assert called == ["resolve", "measure"] and started.to_dict() == plan.settings.to_dict()
+    assert plan.settings.lengths and not (tmp_path / "out").exists()
 
 
 def test_3spo_is_one_configuration_however_it_is_started(tmp_path) -> None:
