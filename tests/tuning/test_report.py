@@ -8,8 +8,9 @@ import pytest
 
 from rl_agents.algorithms import Settings
 from rl_agents.cli.tune import SweepPlan, print_outcome
-from rl_agents.config import load_recipe, validate
+from rl_agents.config import load_recipe
 from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.trainer.resolve import resolve
 from rl_agents.tuning.driver import SweepFolder
 from rl_agents.tuning.report import best_point, collect, write_results
 from rl_agents.tuning.sweep import Grid, Sweep
@@ -75,7 +76,7 @@ def test_results_hold_table_and_recipe(tmp_path: Path) -> None:
     assert recipe == {
         "algo": "vspo", "env": "guess_numbers", "iterations": 2, "vspo_temperature": 1.0, "vspo_alpha": 1.0
     }  # fmt: skip
-    validate(Settings.from_dict(recipe))
+    assert resolve(Settings.from_dict(recipe)).vspo_alpha == 1.0
 
 
 def test_nan_is_told_and_never_wins(tmp_path: Path) -> None:
