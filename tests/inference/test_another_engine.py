@@ -86,7 +86,7 @@ def test_capabilities_that_it_lacks_are_refused(keys: dict[str, Any], words: str
             "PlainEngin: AttributeError: module 'tests.inference.plain_eng",
         ),
         ("tests.inference.nowhere:PlainEngine", "nowhere:PlainEngine: ModuleNotFoundError: No module named"),
-        ("pathlib:Path", "pathlib:Path is no StreamingEngine: it has no close, generate, sync"),
+        ("pathlib:Path", "pathlib:Path is no StreamingEngine: it has no close, generate, load_weights"),
     ],
 )
 def test_a_row_that_names_no_engine_is_refused_before_anything_is_written(
