@@ -98,11 +98,11 @@ class _Loader(yaml.SafeLoader):
             seen.add(key)
         return super().construct_mapping(node, deep)
 
-    def construct_int(self, node: Any) -> int:
+    def construct_int(self, node: Any) -> Any:
         text = self.construct_scalar(node)
         return _WrittenInt.of(int(text, 0 if text[:2] in ("0o", "0x") else 10), text)
 
-    def construct_float(self, node: Any) -> float:
+    def construct_float(self, node: Any) -> Any:
         return _WrittenFloat.of(self.construct_yaml_float(node), self.construct_scalar(node))
 
 
