@@ -10,7 +10,7 @@ FILES = [
     *(ROOT / "tune_configs").rglob("*.yaml"),
     *(ROOT / "benchmarks").rglob("*.py"),
     *(ROOT / "rl_agents" / "envs").rglob("demonstrations.py"),
-    ROOT / "rl_agents" / "envs" / "small_model.py",
+    ROOT / "rl_agents" / "envs" / "starters.py",
 ]
 SET = re.compile(r"^ *(\w+): |^(\w+):$|\b(\w+)=|[\"'](\w+)[\"']", re.MULTILINE)
 CLUSTER = "placement, sizes and patience depend on the machine, which no recipe knows"
