@@ -20,7 +20,7 @@ PROGRAMS = {"plugins"} | {
     f"env.{name}"
     for name in (
         "agent", "agent_command", "agent_python", "build", "eval_opponent", "id", "network", "opponent", "path",
-        "player", "rewards", "sandbox", "servers", "test_path",
+        "player", "rewards", "sandbox", "servers",
     )
 }  # fmt: skip
 #: Parameters from which a model counts as pretrained, and from which it needs lower learning rates.
