@@ -15,7 +15,7 @@ from rl_agents.errors import InputError
 from rl_agents.store.files import open_reading
 from rl_agents.store.packing import COLUMNS, Calls
 from rl_agents.store.records import (
-    Batch,
+    BatchRow,
     Call,
     Credit,
     Event,
@@ -161,9 +161,9 @@ class PoolReader:
             return []  # written before there were components
         return self._all(TokenLoss, "session = ? AND ordinal = ?", session, ordinal)
 
-    def batches(self) -> list[Batch]:
+    def batches(self) -> list[BatchRow]:
         """Return the training batches in the order of writing, without those that a resume discarded."""
-        return self._all(Batch, table="current_batches")
+        return self._all(BatchRow, table="current_batches")
 
     def events(self) -> list[Event]:
         return self._all(Event)

@@ -3,7 +3,7 @@
 A *call* is one sampled response. Its id is its sampling seed, which derives from the run's seed and the position of the
 call in the run. So writing it twice leaves one row, and a run that continues after a crash finds its sampled calls.
 Only a call that was repeated, because an engine died with its answer, has another id. A *session* is an episode, or one
-sibling in a search: an ordered list of calls with the environment's reply to each. Training (`Batch`, `Credit`) is
+sibling in a search: an ordered list of calls with the environment's reply to each. Training (`BatchRow`, `Credit`) is
 in separate rows. No row is ever changed.
 """
 
@@ -102,7 +102,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchRow:
     """A session of a training batch: row ``position`` of update ``update`` of iteration ``iteration``.
 
     A batch counts until a later `Event` of kind ``resumed`` with ``event.iteration <= batch.iteration``: the run
@@ -212,7 +212,7 @@ class Event:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-Record = Call | Outcome | Session | Batch | Credit | TokenLoss | Exchange | SessionStart | RewardNote | Event
+Record = Call | Outcome | Session | BatchRow | Credit | TokenLoss | Exchange | SessionStart | RewardNote | Event
 
 
 def session_records(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from rl_agents.store.records import (
-    Batch,
+    BatchRow,
     Credit,
     Event,
     Exchange,
@@ -49,7 +49,7 @@ class Table:
 TABLES: dict[type, Table] = {
     Outcome: Table("outcomes", key=("session", "ordinal")),
     Session: Table("sessions", key=("id",), index=("iteration", "group_id"), clock=True),
-    Batch: Table("batches", key=("session", "iteration", "update", "position", "epoch"), epoch=True),
+    BatchRow: Table("batches", key=("session", "iteration", "update", "position", "epoch"), epoch=True),
     Credit: Table("credit", key=("session", "ordinal", "iteration", "update", "epoch"), epoch=True),
     TokenLoss: Table("token_losses", ("session", "ordinal", "component", "iteration", "update", "epoch"), epoch=True),
     Exchange: Table("exchanges", key=("session", "call", "state"), index=("session",)),

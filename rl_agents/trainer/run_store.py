@@ -36,7 +36,7 @@ from rl_agents.store.files import PREDECESSOR_S
 from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import (
     SETTINGS,
-    Batch,
+    BatchRow,
     Call,
     Credit,
     Event,
@@ -204,7 +204,7 @@ def _leads_elsewhere(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return bool(changed - NEUTRAL or other_lr or new.get("tasks_changed") == "accept")
 
 
-def batch_records(iteration: int, update: int, rows: Sequence[Row], names: Sequence[str]) -> list[Batch | Credit]:
+def batch_records(iteration: int, update: int, rows: Sequence[Row], names: Sequence[str]) -> list[BatchRow | Credit]:
     """Return what an update trains on, and the credit of its steps.
 
     Args:
@@ -214,7 +214,7 @@ def batch_records(iteration: int, update: int, rows: Sequence[Row], names: Seque
     rows = [row for row in rows if names[row.trajectory]]
     learned = dict.fromkeys(row.trajectory for row in rows)
     return [
-        *(Batch(iteration, update, position, names[index]) for position, index in enumerate(learned)),
+        *(BatchRow(iteration, update, position, names[index]) for position, index in enumerate(learned)),
         *(
             Credit(iteration, update, names[row.trajectory], step, advantage, value)
             for row in rows if row.advantages is not None

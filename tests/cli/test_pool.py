@@ -8,7 +8,7 @@ from store.experience import dialogue
 from rl_agents.cli import main
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.store.export import plain
-from rl_agents.store.records import Batch, Credit, Event, SessionStart, session_records
+from rl_agents.store.records import BatchRow, Credit, Event, SessionStart, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 
 NAMES = [f"i0{seed // 4}-g{seed // 4}-m{seed % 4}" for seed in range(8)]
@@ -22,8 +22,8 @@ def run_folder(tmp_path):
             if seed == 5:
                 episode.failed, episode.success, episode.end_cause = True, False, "env_error: \x1b[31mred"
             pool.add(*session_records(episode, name, iteration=seed // 4, env="guess"))
-        pool.add(Batch(0, 0, 0, NAMES[0]), Credit(0, 0, NAMES[0], 1, 0.75, 0.5), Event("checkpoint", 1))
-        pool.add(Batch(1, 0, 0, NAMES[4]), SessionStart("open", 0, 0, 1, "t"))
+        pool.add(BatchRow(0, 0, 0, NAMES[0]), Credit(0, 0, NAMES[0], 1, 0.75, 0.5), Event("checkpoint", 1))
+        pool.add(BatchRow(1, 0, 0, NAMES[4]), SessionStart("open", 0, 0, 1, "t"))
     return tmp_path
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.store.reader import PoolReader, StoreQuery
-from rl_agents.store.records import Batch, Event, Record, Session
+from rl_agents.store.records import BatchRow, Event, Record, Session
 from rl_agents.store.schema import APPLICATION, script
 from rl_agents.store.trajectory_store import PoolWriter
 
@@ -25,9 +25,11 @@ def test_leased_until_a_checkpoint_holds_the_weights(tmp_path):
     path = tmp_path / "p"
     with PoolWriter(path) as pool:
         pool.add(*(session(name) for name in "abcd"))
-        pool.add(Batch(0, 0, 0, "a"), Event("checkpoint", 1), Batch(1, 0, 0, "b"), Batch(1, 1, 0, "b")).result(60)
+        pool.add(BatchRow(0, 0, 0, "a"), Event("checkpoint", 1), BatchRow(1, 0, 0, "b"), BatchRow(1, 1, 0, "b")).result(
+            60
+        )
         assert states(path) == {"a": ("trained", 0), "b": ("leased", 1), "c": ("ready", -1), "d": ("ready", -1)}
-        pool.add(Event("checkpoint", 2), Batch(2, 0, 0, "c")).result(60)
+        pool.add(Event("checkpoint", 2), BatchRow(2, 0, 0, "c")).result(60)
         assert states(path) == {"a": ("trained", 0), "b": ("trained", 1), "c": ("leased", 2), "d": ("ready", -1)}
 
 
@@ -35,14 +37,14 @@ def test_a_resumption_gives_back_what_its_checkpoint_had_not_learned(tmp_path):
     path = tmp_path / "p"
     with PoolWriter(path) as pool:
         pool.add(*(session(name) for name in "abc"))
-        pool.add(Batch(0, 0, 0, "a"), Event("checkpoint", 1), Batch(1, 0, 0, "b"), Event("checkpoint", 2))
-        pool.add(Batch(2, 0, 0, "c"))
+        pool.add(BatchRow(0, 0, 0, "a"), Event("checkpoint", 1), BatchRow(1, 0, 0, "b"), Event("checkpoint", 2))
+        pool.add(BatchRow(2, 0, 0, "c"))
     with PoolWriter(path) as pool:  # the last checkpoint was damaged: the run continues from the one before
         pool.add(Event("resumed", 1)).result(60)
         assert states(path) == {"a": ("trained", 0), "b": ("ready", -1), "c": ("ready", -1)}
-        pool.add(Batch(1, 0, 0, "b")).result(60)  # the same row as before the kill, and a new one
+        pool.add(BatchRow(1, 0, 0, "b")).result(60)  # the same row as before the kill, and a new one
         assert states(path) == {"a": ("trained", 0), "b": ("leased", 1), "c": ("ready", -1)}
-        pool.add(Batch(1, 0, 0, "b"), Event("checkpoint", 2)).result(60)
+        pool.add(BatchRow(1, 0, 0, "b"), Event("checkpoint", 2)).result(60)
         assert states(path)["b"] == ("trained", 1)
     with PoolReader(path) as reader:
         assert [batch.session for batch in reader.batches()] == ["a", "b"]
@@ -68,7 +70,7 @@ events = st.lists(
 
 
 def expected(history: list[tuple[str, int, str]]) -> dict[str, tuple[str, int]]:
-    """The states by the words of `records.Batch`, one event after the other."""
+    """The states by the words of `records.BatchRow`, one event after the other."""
     rows: list[list] = []  # iteration, session, state
     for kind, iteration, name in history:
         if kind == "batch":

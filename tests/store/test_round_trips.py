@@ -16,7 +16,7 @@ from rl_agents.errors import InputError
 from rl_agents.store.packing import Calls, as_ids, as_sequence, pack, unpack
 from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import (
-    Batch,
+    BatchRow,
     Call,
     Credit,
     Event,
@@ -164,7 +164,7 @@ def test_every_kind_of_record_comes_back(tmp_path):
             "s", "gateway", 3, 4, 1, 2**63 - 1, "env", "täsk", True, False, "max_calls", False, True, {"a": 0.1}, {}
         ),
         Outcome("s", 0, 7, "sees", "sees", "does", 0.1, True),
-        Batch(3, 0, 5, "s"),
+        BatchRow(3, 0, 5, "s"),
         Credit(3, 0, "s", 0, 0.3),
         Credit(3, 0, "s", 1, -0.3, 1.5),
         Exchange(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rl_agents.data.samples import Row
-from rl_agents.store.records import Batch, Credit
+from rl_agents.store.records import BatchRow, Credit
 from rl_agents.trainer.run_store import batch_records
 
 
@@ -33,5 +33,5 @@ FIRST = np.array([0, 1, 0, 0, 1, 0, 0], np.float32)
 )
 def test_what_steps_were_worth(more, values):
     records = batch_records(3, 1, [row(**more)], ["a"])
-    assert records[0] == Batch(3, 1, 0, "a")
+    assert records[0] == BatchRow(3, 1, 0, "a")
     assert records[1:] == [Credit(3, 1, "a", 0, 1.5, values[0]), Credit(3, 1, "a", 1, 5.0, values[1])]

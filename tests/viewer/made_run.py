@@ -8,7 +8,7 @@ from pathlib import Path
 from rl_agents.advantages import grpo
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.store.records import Batch, Credit, Event, Record, session_records
+from rl_agents.store.records import BatchRow, Credit, Event, Record, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 
 #: Hostile model output: markup, bidirectional marks, half a surrogate pair, invalid UTF-8.
@@ -68,7 +68,7 @@ def group_records(iteration: int, group: int, seed: int = 0, factor: float = 1.0
     for member, (played, advantage) in enumerate(zip(episodes, advantages, strict=True)):
         name = f"i{iteration}.g{group}.m{member}"
         yield from session_records(played, name, iteration=iteration, env="made")
-        yield Batch(iteration, 0, group * MEMBERS + member, name)
+        yield BatchRow(iteration, 0, group * MEMBERS + member, name)
         for ordinal in range(len(played.steps)):
             yield Credit(iteration, 0, name, ordinal, factor * float(advantage))
 

@@ -7,7 +7,7 @@ import pytest
 from viewer import made_run
 from viewer.made_run import write_run
 
-from rl_agents.store.records import Batch, Credit, Event, session_records
+from rl_agents.store.records import BatchRow, Credit, Event, session_records
 from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.viewer.answers import answer
 from rl_agents.viewer.runs import find_runs
@@ -57,7 +57,9 @@ def test_returns_that_count_as_equal_beside_the_others_of_their_batch(tmp_path):
                 played = made_run.episode(0, group, member)
                 played.steps[-1] = replace(played.steps[-1], reward=total)
                 name, advantage = f"i0.g{group}.m{member}", (2 * member - 1) * 0.7071 * group
-                pool.add(*session_records(played, name, iteration=0, env="made"), Batch(0, 0, 2 * group + member, name))
+                pool.add(
+                    *session_records(played, name, iteration=0, env="made"), BatchRow(0, 0, 2 * group + member, name)
+                )
                 pool.add(*(Credit(0, 0, name, ordinal, advantage) for ordinal in range(len(played.steps))))
     why = ask(folder, session="i0.g0.m1")["steps"][0]["why"]
     assert (why["kind"], why["result"]) == ("equal", 0.0) and "at most 0.02 count as equal" in why["formula"]
