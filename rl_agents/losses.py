@@ -413,8 +413,6 @@ def weighted_sum(loss: Tensor, weights: Tensor) -> Tensor:
 Bounds = tuple[float, float]
 #: What a correction has one weight for.
 Unit = Literal["token", "step", "row"]
-#: Corrections of other units than tokens. `geometric_rejection` weighs tokens, although it rejects rows.
-UNITS: dict[str, Unit] = {"step_tis": "step", "sequence_tis": "row", "seq_mis": "row"}
 
 
 class Correction(NamedTuple):
@@ -515,14 +513,25 @@ def icepop(old_logprobs: Tensor, rollout_logprobs: Tensor, mask: Tensor, *, boun
     return _correction(torch.where(_inside(ratio, bounds), ratio, torch.zeros_like(ratio)), mask)
 
 
-#: Value of the key ``rollout_correction`` -> function.
-CORRECTIONS: dict[str, Callable[..., Correction]] = {
-    "token_tis": token_tis,
-    "step_tis": step_tis,
-    "sequence_tis": sequence_tis,
-    "seq_mis": sequence_mis,
-    "geo_rs": geometric_rejection,
-    "icepop": icepop,
+class CorrectionMethod(NamedTuple):
+    """A function, the names of its options, and what it has one weight for.
+
+    `geometric_rejection` weighs tokens, although it rejects rows.
+    """
+
+    correct: Callable[..., Correction]
+    options: tuple[str, ...]
+    unit: Unit = "token"
+
+
+#: Value of the key ``rollout_correction`` -> method.
+CORRECTIONS = {
+    "token_tis": CorrectionMethod(token_tis, ("cap",)),
+    "step_tis": CorrectionMethod(step_tis, ("cap", "segments"), "step"),
+    "sequence_tis": CorrectionMethod(sequence_tis, ("cap",), "row"),
+    "seq_mis": CorrectionMethod(sequence_mis, ("cap", "bounds"), "row"),
+    "geo_rs": CorrectionMethod(geometric_rejection, ("bounds",)),
+    "icepop": CorrectionMethod(icepop, ("bounds",)),
 }
 
 

@@ -22,7 +22,7 @@ from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
 from rl_agents.config.options import key
 from rl_agents.config.sections import DynamicSamplingKeys, OverlongKeys, PolicyGradientKeys
 from rl_agents.data.selection import Selected, first_groups, informative_groups
-from rl_agents.data.step_table import StepTable, penalized_return
+from rl_agents.data.step_table import Returns, StepTable, penalized_return
 
 if TYPE_CHECKING:
     import torch
@@ -51,28 +51,30 @@ class DapoKeys(GrpoKeys, DynamicSamplingKeys, OverlongKeys):
     """DAPO"""
 
 
+def _returns(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GrpoKeys) -> tuple[StepTable, Returns]:
+    table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
+    return table, table.returns(settings.group_statistics)
+
+
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GrpoKeys) -> None:
     """A_i = (R_i - mean_g R) / (std_g R + 1e-6), the same for every sampled token of trajectory i.
 
     ``leave_one_out`` compares with the other members of the group only.
     """
-    table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
-    returns, groups, of_step = table.returns(settings.group_statistics)
+    table, (returns, groups, of_step) = _returns(rows, trajectories, settings)
     estimator = leave_one_out if settings.leave_one_out else grpo
     table.spread(rows, estimator(returns, groups, std=settings.advantage_std)[of_step])
 
 
 def dr_grpo_credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GrpoKeys) -> None:
     """A_i = R_i - mean_g R: a small deviation does not enlarge the advantages of easy and hard tasks."""
-    table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
-    returns, groups, of_step = table.returns(settings.group_statistics)
+    table, (returns, groups, of_step) = _returns(rows, trajectories, settings)
     table.spread(rows, grpo(returns, groups, std="none")[of_step])
 
 
 def rloo_credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GrpoKeys) -> None:
     """A_i = R_i - mean of the others = n/(n-1)·(R_i - mean_g R); no deviation, no whitening."""
-    table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
-    returns, groups, of_step = table.returns(settings.group_statistics)
+    table, (returns, groups, of_step) = _returns(rows, trajectories, settings)
     table.spread(rows, rloo(returns, groups)[of_step])
 
 
@@ -81,8 +83,7 @@ def baseline_credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], set
 
     A group of one, whose siblings' environments failed, has no baseline: A = 0, and it is not part of the statistics.
     """
-    table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
-    returns, groups, of_step = table.returns(settings.group_statistics)
+    table, (returns, groups, of_step) = _returns(rows, trajectories, settings)
     episodes = table.returns("trajectories")
     compared = group_statistics(episodes.values, episodes.groups).size[episodes.of_step] > 1
     advantages = grpo(returns, groups, std="none")[of_step]

@@ -5,7 +5,6 @@ All of them happen before rows are split over learners and micro-batches, so tha
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -20,8 +19,6 @@ from rl_agents.data.trajectory import Trajectory
 from rl_agents.losses import (
     CORRECTIONS,
     REF_KL,
-    UNITS,
-    Correction,
     Unit,
     effective_share,
     kl_penalty,
@@ -194,13 +191,18 @@ def filter_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> 
 def correct_mismatch(rows: Sequence[Row], settings: Settings) -> dict[str, float]:
     """Fill ``correction``, mask rejected tokens, and return metrics of the logprob mismatch."""
     before = sum(float(row.mask.sum()) for row in rows)
-    unit = UNITS.get(settings.rollout_correction, "token")
+    method = CORRECTIONS.get(settings.rollout_correction)
+    unit = method.unit if method else "token"
     metrics = _mismatch_metrics(rows, unit)
-    if settings.rollout_correction == "none":
+    if method is None:
         return metrics
+    # The method's own constants hold unless others are set.
+    bounds = tuple(settings.rollout_correction_bounds) if settings.rollout_correction_bounds else None
+    chosen = {"cap": settings.rollout_correction_cap or None, "bounds": bounds}
     for row in rows:
-        segments = torch.from_numpy(row.segments.astype(np.int64))[None]
-        correction = _correction(settings, segments, *_tensors(_old(row), row.logprobs, row.mask))
+        given = {**chosen, "segments": torch.from_numpy(row.segments.astype(np.int64))[None]}
+        options = {name: given[name] for name in method.options if given[name] is not None}
+        correction = method.correct(*_tensors(_old(row), row.logprobs, row.mask), **options)
         row.correction, row.mask = correction.weights[0].numpy(), correction.mask[0].numpy()
     kept = sum(float(row.mask.sum()) for row in rows)
     metrics["rollout_corr/rollout_is_mean"] = _mean_correction(rows, unit)
@@ -224,18 +226,6 @@ def _units(row: Row, values: FloatArray, unit: Unit) -> list[FloatArray]:
     if unit == "step":
         return [values[sampled & (row.segments == step)] for step in np.unique(row.segments[sampled])]
     return [values[sampled]] if sampled.any() else []
-
-
-def _correction(
-    settings: Settings, segments: torch.Tensor, old: torch.Tensor, rollout: torch.Tensor, mask: torch.Tensor
-) -> Correction:
-    """Apply the method of ``rollout_correction``, with its own constants unless others are set."""
-    method = CORRECTIONS[settings.rollout_correction]
-    cap, bounds = settings.rollout_correction_cap or None, settings.rollout_correction_bounds or None
-    given = {"cap": cap, "bounds": tuple(bounds) if bounds else None, "segments": segments}
-    taken = inspect.signature(method).parameters
-    options = {name: value for name, value in given.items() if name in taken and value is not None}
-    return method(old, rollout, mask, **options)
 
 
 def _mismatch_metrics(rows: Sequence[Row], unit: Unit) -> dict[str, float]:
