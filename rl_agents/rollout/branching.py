@@ -13,7 +13,7 @@ options, before or after a reset. A snapshot contains all generators that the ep
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -133,6 +133,27 @@ async def restore(env: TextEnv, guard: EnvGuard, snapshot: Any) -> None:
     await guard.call(env.restore, snapshot)  # type: ignore[attr-defined]
 
 
+async def replay(
+    env: TextEnv, guard: EnvGuard, seed: int, task_id: str, actions: Sequence[str], longest: int = 0,
+    between: Callable[[], Awaitable[None]] | None = None,
+) -> list[tuple[EnvReply, Mapping[str, Any]]]:  # fmt: skip
+    """Reset and act; return the answers with their ``info``. Raises like `EnvGuard.call`.
+
+    Args:
+        longest: characters of an observation, see `read_reset`.
+        between: awaited before each action.
+    """
+    guard.generators.reset()
+    answer: Any = await guard.call(env.reset, seed=seed, options={"task_id": task_id})
+    found = [(read_reset(answer, longest, env), answer[-1])]
+    for action in actions:
+        if between is not None:
+            await between()
+        answer = await guard.call(env.step, action)
+        found.append((read_step(answer, longest, env), answer[-1]))
+    return found
+
+
 class Position:
     def __init__(self, point: BranchPoint, pool: EnvPool, branching: Branching, limits: Limits) -> None:
         self.point, self.pool, self.branching, self.limits = point, pool, branching, limits
@@ -157,22 +178,14 @@ class Position:
             if self.snapshot is not None and self.branching != "replay":
                 await restore(self.env, self.guard, self.snapshot)
             else:
-                self.answer = await self._replay(self.env)
+                point, longest = self.point, self.limits.max_observation_characters
+                replayed = await replay(self.env, self.guard, point.seed, point.task_id, point.actions, longest)
+                self.replayed_steps += len(point.actions)
+                self.answer = replayed[-1][0]
                 self._check(self.answer)
                 self.snapshot = await self.take_snapshot()
         self._there = True
         return self.env
-
-    async def _replay(self, env: TextEnv) -> EnvReply:
-        """Reset and act; return the last answer."""
-        options = {"task_id": self.point.task_id}
-        self.guard.generators.reset()
-        longest = self.limits.max_observation_characters
-        answer = read_reset(await self.guard.call(env.reset, seed=self.point.seed, options=options), longest, env)
-        for action in self.point.actions:
-            answer = read_step(await self.guard.call(env.step, action), longest, env)
-        self.replayed_steps += len(self.point.actions)
-        return answer
 
     async def take_snapshot(self) -> Any:
         """Return a snapshot of the environment; None if it is branched by replay."""

@@ -13,8 +13,8 @@ from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import collect_episodes
-from rl_agents.rollout.branching import Branching, restore, takes_snapshots
-from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_step
+from rl_agents.rollout.branching import Branching, replay, restore, takes_snapshots
+from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_step
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.env_worker import EnvGuard
 from rl_agents.rollout.request_queue import Failures
@@ -132,17 +132,13 @@ def bystander(seat: Seat, trajectory: Trajectory) -> Between:
     return move
 
 
-async def undisturbed() -> None:
-    """Do nothing."""
-
-
 async def _reach(seat: Seat, state: Reached) -> Reached:
     """Reach the state for the first time, undisturbed.
 
     Raises:
         EnvFailure: the environment fails, or its snapshot cannot travel.
     """
-    shown = await _replay(seat, state)
+    shown = await _replayed(seat, state)
     snapshot: Any = None
     if state.way == "snapshot":
         snapshot = await seat.guard.call(seat.env.snapshot)  # type: ignore[attr-defined]
@@ -157,7 +153,7 @@ async def _difference(seat: Seat, state: Reached, between: Between) -> str:
     if state.way == "snapshot":
         await restore(seat.env, seat.guard, state.snapshot)
     else:
-        for before, now in zip(state.shown, await _replay(seat, state, between), strict=False):
+        for before, now in zip(state.shown, await _replayed(seat, state, between), strict=False):
             if differing := _first_differing(before, now):
                 return differing
     await between()
@@ -165,14 +161,10 @@ async def _difference(seat: Seat, state: Reached, between: Between) -> str:
     return differing and f"after the same further action {differing}"
 
 
-async def _replay(seat: Seat, state: Reached, between: Between = undisturbed) -> list[dict[str, Any]]:
-    seat.guard.generators.reset()
-    answer: Any = await seat.guard.call(seat.env.reset, seed=state.spec.seed, options={"task_id": state.spec.task_id})
-    shown = [_shown(read_reset(answer), answer[-1])]
-    for action in state.actions[:-1]:
-        await between()
-        shown.append(await _acted(seat, action))
-    return shown
+async def _replayed(seat: Seat, state: Reached, between: Between | None = None) -> list[dict[str, Any]]:
+    spec, actions = state.spec, state.actions[:-1]
+    answers = await replay(seat.env, seat.guard, spec.seed, spec.task_id, actions, between=between)
+    return [_shown(answer, info) for answer, info in answers]
 
 
 async def _acted(seat: Seat, action: str) -> dict[str, Any]:

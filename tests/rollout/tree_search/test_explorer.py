@@ -10,7 +10,9 @@ from rollout.tree_search.drawn import CONTEXT, LIMITS, Copied, Drawn, World, exp
 
 from rl_agents.algorithms.three_spo import StateStatistics
 from rl_agents.rollout.tree_search import explorer as explorers
-from rl_agents.rollout.tree_search.explorer import Explorer, SearchError, explorer_to_json, load_explorer
+from rl_agents.rollout.tree_search.explorer import Explorer, SearchError
+from rl_agents.rollout.tree_search.iteration import run_iteration
+from rl_agents.rollout.tree_search.saved import explorer_to_json, load_explorer
 from rl_agents.rollout.tree_search.states import Outcomes, state_key
 from rl_agents.rollout.tree_search.tree import Search
 
@@ -302,7 +304,7 @@ def test_when_start_states_break_in_a_row_the_iteration_gives_up_and_their_cause
     tasks = [f"house {number}" for number in range(1000)]
     explorer = explorer_of(tasks, tasks_per_iteration=2)
     for iteration in (1, 2):
-        finished, metrics = explorers.run_iteration(explorer, lambda: False, World(Unbuilt).expand, lambda *_: {})
+        finished, metrics = run_iteration(explorer, lambda: False, World(Unbuilt).expand, lambda *_: {})
         assert len(finished) == explorers.PATIENCE and all(t.failed for t in finished), "not a thousand tasks"
         assert {t.end_cause.partition(" (")[0] for t in finished} == {"env_error: OSError: no such game file"}
         assert len({t.task_id for t in finished}) == explorers.PATIENCE and explorer.iteration == iteration
@@ -324,10 +326,10 @@ class Moody(Copied):
 def test_a_few_broken_start_states_only_cost_their_tasks() -> None:
     Moody.left = explorers.PATIENCE - 1
     explorer = explorer_of(["house", "home"], search_steps=6)
-    finished, _ = explorers.run_iteration(explorer, lambda: False, World(Moody).expand, lambda *_: {})
+    finished, _ = run_iteration(explorer, lambda: False, World(Moody).expand, lambda *_: {})
     assert sum(t.failed for t in finished) == explorers.PATIENCE - 1 and explorer.metrics()["search/sampled_steps"] >= 6
     explorer = explorer_of([f"house {number}" for number in range(100)], tasks_per_iteration=2)
-    finished, _ = explorers.run_iteration(explorer, lambda: False, World(Once).expand, lambda *_: {})
+    finished, _ = run_iteration(explorer, lambda: False, World(Once).expand, lambda *_: {})
     assert explorers.PATIENCE <= len(finished) <= explorers.PATIENCE + 2 and all(t.failed for t in finished)
 
 

@@ -18,7 +18,9 @@ from rollout.tree_search.test_search_training import searched, train, weights
 
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.rollout.branching import BranchSpec, Expansion
-from rl_agents.rollout.tree_search.explorer import Order, ScoreVersions, explorer_to_json, run_iteration
+from rl_agents.rollout.tree_search.explorer import ScoreVersions
+from rl_agents.rollout.tree_search.iteration import Order, run_iteration
+from rl_agents.rollout.tree_search.saved import explorer_to_json
 from rl_agents.rollout.tree_search.states import PATH
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 

@@ -7,7 +7,8 @@ import pytest
 from rollout.tree_search.drawn import World, explorer_of
 
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.rollout.tree_search.explorer import SearchCounts, merge_updates, run_iteration
+from rl_agents.rollout.tree_search.iteration import run_iteration
+from rl_agents.rollout.tree_search.metrics import SearchCounts, merge_updates
 
 
 def step(length: int, finish: str = "stop", valid: bool = True) -> Step:

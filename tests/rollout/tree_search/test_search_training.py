@@ -12,7 +12,8 @@ import trained
 from trained import policy_weights as weights
 
 from rl_agents.errors import InputError
-from rl_agents.rollout.tree_search.explorer import Explorer, explorer_to_json
+from rl_agents.rollout.tree_search.explorer import Explorer
+from rl_agents.rollout.tree_search.saved import explorer_to_json
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
 KEYS: dict[str, Any] = {"algo": "3spo", "tasks_per_iteration": 4, "group_size": 4, "search_steps": 48, "lr": 1e-3}
