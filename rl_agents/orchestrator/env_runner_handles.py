@@ -1,12 +1,12 @@
 """Env runners for the collector: numbers, calls that are sent and answered later, and losses.
 
-`RunnerActors` are RLlib's actors. `RunnerHere` is the one runner in the driver's process (local mode), whose calls run
-when they are waited for. Calls are a method's name, or a function or class of this module, so that they are small.
+`RunnerActors` are RLlib's actors. `InProcessRunner` is the one runner in the driver's process (local mode), whose calls
+run when they are waited for. Calls are a method's name, or a function or class of this module, so that they are small.
 
 With ``placement=colocate`` each runner has an engine in its process, which lives and dies with it (`RunnerEngines`).
 The call `HostEngine` gives a runner an engine with certain weights. A runner without an engine builds it, a runner with
 other weights loads these, and otherwise nothing happens. The call is made at the start, with new weights, after losses,
-and to every runner that comes back (`rl_agents.orchestrator.collector.FaultTolerance`).
+and to every runner that comes back (`rl_agents.orchestrator.fault_tolerance.FaultTolerance`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RunnerLost(Exception):
 
 
 class RunnerActors:
-    """RLlib's group of env runner actors; `RunnerHere` has the same methods.
+    """RLlib's group of env runner actors; `InProcessRunner` has the same methods.
 
     Attributes:
         causes: why runners cannot be started again, by runner.
@@ -123,7 +123,7 @@ class RunnerActors:
 
 
 @dataclass(eq=False)
-class _Later:
+class Future:
     """A call of the runner in this process, which runs when it is waited for."""
 
     call: Call
@@ -131,7 +131,7 @@ class _Later:
     value: Any = None
 
 
-class RunnerHere:
+class InProcessRunner:
     remote = 0
 
     def __init__(self, runner: Any) -> None:
@@ -141,7 +141,7 @@ class RunnerHere:
         return [0]
 
     def send(self, runner: int, call: Call) -> Any:
-        return _Later(call)
+        return Future(call)
 
     def wait(self, sent: Sequence[Any], timeout_s: float | None) -> list[Any]:
         """Make the calls; raise what the runner raises, and do not repeat that call."""
@@ -170,11 +170,11 @@ class RunnerHere:
         return []
 
 
-Runners = RunnerActors | RunnerHere
+Runners = RunnerActors | InProcessRunner
 
 
 def runners_of(group: Any) -> Runners:
-    return RunnerActors(group) if group.num_remote_env_runners() else RunnerHere(group.local_env_runner)
+    return RunnerActors(group) if group.num_remote_env_runners() else InProcessRunner(group.local_env_runner)
 
 
 def heard(runners: Runners, asked: dict[int, Any], wait_s: float) -> dict[int, Any]:
@@ -314,7 +314,7 @@ class RunnerEngines:
         """Restart runners whose engines have died or hang, and give all others the last weights.
 
         A restarted runner gets its engine when it is admitted again
-        (`rl_agents.orchestrator.collector.FaultTolerance.welcome`).
+        (`rl_agents.orchestrator.fault_tolerance.FaultTolerance.welcome`).
 
         Raises:
             EngineError: a living engine does not load the weights.

@@ -21,7 +21,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -152,13 +152,21 @@ U = TypeVar("U", bound=Unit)
 
 
 class RolloutBuffer(Generic[U]):
-    """The common part of both buffers: the learners' interface, and a thread for each unit.
+    """The common part of both buffers: a table of units, and a thread for each.
+
+    A subclass makes, rolls out and rewards its units, and collects them for an iteration.
 
     Attributes:
         iteration: number of iterations that were trained on.
         place: position in the stream of tasks after them.
         served: versions of the calls that a resumed run's pool serves again.
     """
+
+    _make: Callable[[int], U]
+    _roll_out: Callable[[U, threading.Event], None]
+    _reward: Callable[[U, threading.Event], None]
+    _collect: Callable[[int], Experience]
+    _admission: Admission
 
     def __init__(self, producer: Producer, iterations: int, *, ahead: bool) -> None:
         """
@@ -172,15 +180,8 @@ class RolloutBuffer(Generic[U]):
         self._closed = threading.Event()
         #: Number of threads that need env runners or engines.
         self._busy = 0
-        self.begin(0, 0, TaskPosition())
 
-    def begin(self, iteration: int, version: int, place: TaskPosition, before: Sequence[Any] = ()) -> None:
-        """Continue after ``iteration`` completed iterations; cancel units in flight.
-
-        Args:
-            before: see `in_flight`. The pool serves recorded calls of units in flight again. The present weights sample
-                the other calls.
-        """
+    def _restart(self, iteration: int, version: int, place: TaskPosition) -> None:
         self.close()
         with self._changed:
             while self._busy:
@@ -191,7 +192,6 @@ class RolloutBuffer(Generic[U]):
         self._horizon: float = self.iterations
         self._experience: Experience | None = None
         self._table: dict[int, U] = {}
-        self._admission = self._reset(before)
 
     def next(self, iteration: int) -> Experience:
         """Return the experience of ``iteration``; the same one until new weights are published.
@@ -207,19 +207,11 @@ class RolloutBuffer(Generic[U]):
             self._experience = self._collect(iteration)
         return self._experience
 
-    def publish(self, version: int) -> None:
-        """Note that the learners have trained on the experience of `next`; their weights are now ``version``.
-
-        Raises:
-            LearnerLost: they cannot be exported.
-        """
-        self._export(version)
-        with self._changed:
-            self.place = self._place_behind()
-            for number in self._admission.learned():
-                del self._table[number]
-            self.version, self.iteration, self._experience = version, self.iteration + 1, None
-            self._published()
+    def _trained(self, version: int, place: TaskPosition) -> None:
+        """Note that the learners have trained on the experience of `next`; ``_changed`` is held."""
+        for number in self._admission.learned():
+            del self._table[number]
+        self.version, self.iteration, self.place, self._experience = version, self.iteration + 1, place, None
 
     def close(self) -> None:
         """Stop rollouts; requests to judges end by themselves."""
@@ -231,58 +223,6 @@ class RolloutBuffer(Generic[U]):
         """Wait for the end of rollouts after env runners are gone, at most `CLOSE_S`."""
         with self._changed:
             self._changed.wait_for(lambda: not self._busy, CLOSE_S)
-
-    # --- differences of the two buffers ------------------------------------------------------------------------------
-
-    def recorded(self) -> bool:
-        """Return whether the pool has all samples of the experience of `next`."""
-        raise NotImplementedError
-
-    def in_flight(self) -> Sequence[int | str]:
-        """Return the data that a checkpoint keeps about units that were not trained on."""
-        raise NotImplementedError
-
-    def oldest(self) -> int:
-        """Return the oldest version of samples that will be trained on."""
-        raise NotImplementedError
-
-    def settle(self) -> list[Trajectory]:
-        """Before a checkpoint, complete units that a resumed run could not sample again.
-
-        Returns:
-            Episodes that may lack calls in the pool.
-        """
-        raise NotImplementedError
-
-    def paused(self) -> AbstractContextManager[None]:
-        """Within this context the engines have the learners' weights, and the caller may use them."""
-        raise NotImplementedError
-
-    def _reset(self, before: Sequence[Any]) -> Admission:
-        raise NotImplementedError
-
-    def _make(self, number: int) -> U:
-        raise NotImplementedError
-
-    def _collect(self, iteration: int) -> Experience:
-        raise NotImplementedError
-
-    def _place_behind(self) -> TaskPosition:
-        raise NotImplementedError
-
-    def _export(self, version: int) -> None:
-        """Export the learners' weights of ``version`` if rollouts will need them."""
-        raise NotImplementedError
-
-    def _published(self) -> None:
-        """Use the exported weights; ``_changed`` is held."""
-        raise NotImplementedError
-
-    def _roll_out(self, unit: U, closed: threading.Event) -> None:
-        raise NotImplementedError
-
-    def _reward(self, unit: U, closed: threading.Event) -> None:
-        raise NotImplementedError
 
     # --- units -------------------------------------------------------------------------------------------------
 
@@ -361,23 +301,31 @@ class BatchBuffer(RolloutBuffer[Batch]):
     def __init__(self, producer: Producer, async_level: int, iterations: int, *, ahead: bool = False) -> None:
         self.async_level = async_level
         super().__init__(producer, iterations, ahead=ahead)
+        self.begin(0, 0, TaskPosition())
 
-    def _reset(self, before: Sequence[int]) -> Admission:
-        self._before = {self.iteration + further: older for further, older in enumerate(before)}
+    def begin(self, iteration: int, version: int, place: TaskPosition, before: Sequence[Any] = ()) -> None:
+        """Continue after ``iteration`` completed iterations; cancel units in flight.
+
+        Args:
+            before: see `in_flight`. The pool serves recorded calls of units in flight again. The present weights sample
+                the other calls.
+        """
+        self._restart(iteration, version, place)
+        self._before = {iteration + further: older for further, older in enumerate(before)}
         #: The next batch to roll out, and the position before it.
-        self._turn, self._playing = self.iteration, self.place
+        self._turn, self._playing = iteration, place
         self._held = self._rolling = False
         #: The learners' weights and their version, once exported.
         self._exported: tuple[Any, int] | None = None
-        admission = Admission(1, self.async_level, fifo=True)
-        admission.resume(self.iteration, self.iteration, {})
-        return admission
+        self._admission = Admission(1, self.async_level, fifo=True)
+        self._admission.resume(iteration, iteration, {})
 
     def _make(self, number: int) -> Batch:
         version = self._before.get(number, self.version)
         return Batch(number, version, weights=self._exported, admitted=self.iteration)
 
     def _export(self, version: int) -> None:
+        """Export the learners' weights of ``version`` if rollouts will need them."""
         new = self._exported is None or self._exported[1] != version
         if self._ahead and new and self._admission.admitted < self._horizon:
             self._exported = self.producer.export(), version
@@ -398,18 +346,24 @@ class BatchBuffer(RolloutBuffer[Batch]):
         units = [unit for unit in self._table.values() if unit.number <= number]
         return next((unit.error for unit in units if unit.error is not None), None)
 
-    def _place_behind(self) -> TaskPosition:
-        after = self._table[self.iteration].after
-        assert after is not None
-        return after
+    def publish(self, version: int) -> None:
+        """Note that the learners have trained on the experience of `next`; their weights are now ``version``.
 
-    def _published(self) -> None:
-        self._before.pop(self.iteration - 1, None)
-        self._admission.publish(self.iteration)
-        if self._ahead:
-            self._admit()
+        Raises:
+            LearnerLost: they cannot be exported.
+        """
+        self._export(version)
+        with self._changed:
+            after = self._table[self.iteration].after
+            assert after is not None
+            self._trained(version, after)
+            self._before.pop(self.iteration - 1, None)
+            self._admission.publish(self.iteration)
+            if self._ahead:
+                self._admit()
 
     def recorded(self) -> bool:
+        """Return whether the pool has all samples of the experience of `next`."""
         known = self._table[self.iteration].recorded
         return self.producer.recorded() if known is None else known
 
@@ -423,10 +377,12 @@ class BatchBuffer(RolloutBuffer[Batch]):
         return versions if any(version != self.version for version in versions) else []
 
     def oldest(self) -> int:
+        """Return the oldest version of samples that will be trained on."""
         return min([self.version, *self._before.values(), *self.in_flight()])
 
     def settle(self) -> list[Trajectory]:
-        """Wait until all batches of older weights are complete or have failed."""
+        """Before a checkpoint, wait until all batches of older weights, which a resumed run could not sample again, are
+        complete or have failed; return episodes that may lack calls in the pool."""
         if not self._ahead or not self._table:
             return []
         end = min(self.iteration + self.async_level, self._horizon)
@@ -438,7 +394,10 @@ class BatchBuffer(RolloutBuffer[Batch]):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """See `RolloutBuffer.paused`; wait for the present batch, and begin the next one afterwards."""
+        """Within this context the engines have the learners' weights, and the caller may use them.
+
+        Waits for the present batch, and begins the next one afterwards.
+        """
         try:
             with self._changed:
                 self._held = True

@@ -72,7 +72,7 @@ class RolloutWorkers:
         self.collector = Collector(runners, self.runner_engines or self.engine_group, self._settings.sample_timeout_s)
         if self.runner_engines is not None and self._settings.async_level:
             # New weights reach a runner between two exchanges, which must not last for whole batches.
-            self.collector.exchanges.shared = True
+            self.collector.pump.shared = True
 
     def await_start(self) -> None:
         """Wait for the engines, and give them to the env runners.

@@ -60,10 +60,13 @@ class StreamBuffer(RolloutBuffer[Group]):
     def __init__(self, producer: Sampled, iterations: int) -> None:
         self.episodes, self.settings, self._workers = producer.episodes, producer.episodes.settings, producer.workers
         super().__init__(producer, iterations, ahead=True)
+        self.begin(0, 0, TaskPosition())
 
     # --- the learners' thread ----------------------------------------------------------------------------------
 
-    def _reset(self, before: Sequence[int]) -> Admission:
+    def begin(self, iteration: int, version: int, place: TaskPosition, before: Sequence[Any] = ()) -> None:
+        """See `BatchBuffer.begin`."""
+        self._restart(iteration, version, place)
         self._started, self._push_s = False, 0.0
         self._push_error: BaseException | None = None
         #: User errors of judges, and too long first prompts since the last group without one.
@@ -74,9 +77,8 @@ class StreamBuffer(RolloutBuffer[Group]):
         self._offered: tuple[Any, int, int] | None = None
         waiting = _waiting(before)
         self._table = {number: self._make(number, version, task) for number, _, version, task in waiting}
-        admission = Admission(self.settings.tasks_per_iteration, self.settings.max_staleness)
-        admission.resume(self.iteration, self.place.position, {number: admitted for number, admitted, *_ in waiting})
-        return admission
+        self._admission = Admission(self.settings.tasks_per_iteration, self.settings.max_staleness)
+        self._admission.resume(iteration, place.position, {number: admitted for number, admitted, *_ in waiting})
 
     def _make(self, number: int, version: int | None = None, task: str = "") -> Group:
         """Return the group with the task and the seeds of a number.
@@ -145,9 +147,14 @@ class StreamBuffer(RolloutBuffer[Group]):
         errors = [self._push_error, *(group.error for group in self._table.values())]
         return next((error for error in errors if error is not None), None)
 
-    def _place_behind(self) -> TaskPosition:
+    def publish(self, version: int) -> None:
+        """See `BatchBuffer.publish`."""
+        if version != self.version:
+            self._weights = self.producer.export()
         assert self._experience is not None
-        return self.place.after(self._experience.played)
+        with self._changed:
+            self._trained(version, self.place.after(self._experience.played))
+            self._offer()
 
     def recorded(self) -> bool:
         complete = self.producer.recorded()
@@ -177,7 +184,7 @@ class StreamBuffer(RolloutBuffer[Group]):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """See `RolloutBuffer.paused`; rollouts continue in the meantime."""
+        """See `BatchBuffer.paused`; rollouts continue in the meantime."""
         with self._changed:
             self._changed.wait_for(lambda: self._offered is None or self._push_error)
         yield
@@ -186,17 +193,13 @@ class StreamBuffer(RolloutBuffer[Group]):
 
     def _start(self) -> None:
         self._started = True
-        self._workers().collector.exchanges.shared = True
+        self._workers().collector.pump.shared = True
         self._weights = self.producer.export()
         with self._changed:
-            self._published()
+            self._offer()
             self._spawn(self._push_all)
 
-    def _export(self, version: int) -> None:
-        if version != self.version:
-            self._weights = self.producer.export()
-
-    def _published(self) -> None:
+    def _offer(self) -> None:
         self._offered = (self._weights, self.version, self.iteration)
         self._changed.notify_all()
 

@@ -12,8 +12,10 @@ from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import EpisodesFail, RolloutError
 from rl_agents.orchestrator import env_runner_handles
-from rl_agents.orchestrator.collector import COME_BACK_S, MAX_DEATHS, Collector, Lost
+from rl_agents.orchestrator.collector import Collector
 from rl_agents.orchestrator.env_runner_handles import RunnerLost, SetRecorder, runners_of
+from rl_agents.orchestrator.fault_tolerance import COME_BACK_S, MAX_DEATHS
+from rl_agents.orchestrator.runner_pump import Lost
 from rl_agents.rollout.agent_loop import Rollouts
 from rl_agents.rollout.env_runner import TextEnvRunner
 from rl_agents.rollout.recording import Recorder
@@ -171,9 +173,9 @@ class Hanging(Group):
 def test_a_runner_that_hangs_in_what_was_dropped_is_replaced_when_others_need_it() -> None:
     group = Hanging()
     collector = Collector(group, None, 1.0)
-    first = collector.exchanges.submit(0, "sample", specs(1), {})
-    assert collector.exchanges.fetch([first], 0.01) == {}
-    collector.exchanges.drop([first])
+    first = collector.pump.submit(0, "sample", specs(1), {})
+    assert collector.pump.fetch([first], 0.01) == {}
+    collector.pump.drop([first])
     collected = collector.collect(specs(4))
     assert len(collected.answers) == 8 and group.killed == 1
     assert collected.events == ["env runner 0 did not finish 8 jobs within 1 s (sample_timeout_s)"]
@@ -182,12 +184,12 @@ def test_a_runner_that_hangs_in_what_was_dropped_is_replaced_when_others_need_it
 def test_time_in_which_nobody_fetches_is_not_the_runners() -> None:
     group = Hanging()
     collector = Collector(group, None, 1.0)
-    number = collector.exchanges.submit(0, "sample", specs(1), {})
+    number = collector.pump.submit(0, "sample", specs(1), {})
     for _ in range(3):
-        assert collector.exchanges.fetch([number], 0.01) == {}
+        assert collector.pump.fetch([number], 0.01) == {}
         time.sleep(0.5)  # somebody gives engines weights
     assert not group.killed
-    assert isinstance(collector.exchanges.fetch([number], 60.0)[number], Lost) and group.killed == 1
+    assert isinstance(collector.pump.fetch([number], 60.0)[number], Lost) and group.killed == 1
 
 
 class Slow(Group):

@@ -33,7 +33,7 @@ def algo(ray_session: None, beginner_model_dir: Path) -> Any:
 
 def test_a_task_that_ends_its_process_twice_is_left_out_and_the_run_goes_on(algo, tmp_path, capsys, monkeypatch):
     # On a machine that others use, too, a runner may take longer to come back and say who is to blame.
-    monkeypatch.setattr("rl_agents.orchestrator.collector.COME_BACK_S", 100.0)
+    monkeypatch.setattr("rl_agents.orchestrator.fault_tolerance.COME_BACK_S", 100.0)
     folder, name = RunFolder.create(tmp_path / "run", algo.settings), f"seed-{DEADLY}"
     assert TrainLoop(algo, folder, Progress(io.StringIO()), Interrupts()).run()
     assert (

@@ -35,10 +35,10 @@ def test_an_engine_killed_at_forty_percent_repeats_no_episode_and_is_back_before
     algo: AgentAlgorithm, target: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     algo.train()  # 12 episodes
-    workers = algo._started_workers()
+    workers = algo.started_workers()
     group = workers.engine_group
     assert group is not None
-    algo._sync_engines()
+    algo.sync_engines()
     specs = evaluation_specs([f"seed-{i}" for i in range(4)], EPISODES, 0)
     quiet = workers.collector.collect(specs, 1.0)
     place, _ = ray.get(group.handles()[1].place.remote())

@@ -19,7 +19,7 @@ from rl_agents.data.failures import BadTasks
 from rl_agents.data.selection import Selected, SelectionError
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.errors import InputError, RolloutError
-from rl_agents.orchestrator import collector, streaming_rollouts
+from rl_agents.orchestrator import fault_tolerance, streaming_rollouts
 from rl_agents.orchestrator.collector import Collector
 from rl_agents.orchestrator.env_runner_handles import RunnerLost
 from rl_agents.orchestrator.rollout_batch import Episodes, TaskPosition
@@ -340,7 +340,7 @@ class Once(set[str]):
 def test_who_takes_long_to_come_back_is_not_waited_for_and_gets_work_when_it_is(world, monkeypatch, capsys) -> None:
     back, come_back = threading.Event(), world.come_back
     monkeypatch.setattr(world, "come_back", lambda *waits: come_back(*waits) if back.is_set() else [])
-    monkeypatch.setattr(collector, "COME_BACK_S", 0.2)
+    monkeypatch.setattr(fault_tolerance, "COME_BACK_S", 0.2)
     run = Learner(world, iterations=20)
     run.learn(1)
     lost = run.stream._make(13, 0).specs[0].task_id
@@ -499,8 +499,8 @@ def test_a_stream_whose_env_runners_are_gone_for_good_says_so(world: World, monk
     run = Learner(world)
     world.alive.clear()
     monkeypatch.setattr(world, "come_back", lambda *waits: [])
-    monkeypatch.setattr(collector, "COME_BACK_S", 0.1)
-    monkeypatch.setattr(collector, "RESTART_PATIENCE_S", 0.2)
+    monkeypatch.setattr(fault_tolerance, "COME_BACK_S", 0.1)
+    monkeypatch.setattr(fault_tolerance, "RESTART_PATIENCE_S", 0.2)
     with pytest.raises(RolloutError, match=r"2 of 2 jobs missing after 6 rounds.*no env runner is alive"):
         run.learn(1)
     run.stop()
