@@ -11,6 +11,7 @@ import torch
 
 from benchmarks.timing import cpu_of
 from benchmarks.vs_trl import common
+from rl_agents.trainer import training_step
 from rl_agents.trainer.algorithm import AgentConfig
 
 
@@ -32,8 +33,8 @@ class Run:
             runners = self.algo.env_runner_group._worker_manager.actors().values()
             engines = [] if placement == "colocate" else self.algo.rollout_workers.engine_group.handles()
             self.actors = [*runners, *engines]
-        self.learner_s, self._learn = 0.0, self.algo._learn
-        self.algo._learn = self.timed_learn
+        self.learner_s, self._learn = 0.0, training_step.learn
+        training_step.learn = self.timed_learn
 
     def timed_learn(self, *args: Any) -> Any:
         started = time.process_time()

@@ -6,15 +6,12 @@ import contextlib
 import copy
 import math
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Self
 
-import numpy as np
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
@@ -27,42 +24,28 @@ from rl_agents.algorithms.base import Memory
 from rl_agents.chat.template import load_tokenizer
 from rl_agents.data.difficulty import Difficulty
 from rl_agents.data.failures import BadTasks
-from rl_agents.data.samples import Row, build_samples
-from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, measured, monitor_specs, stream_seed
+from rl_agents.data.tasks import evaluation_specs, measured
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.base import run_tasks
 from rl_agents.errors import InputError
 from rl_agents.inference.engines import ENGINES, resolve_engine
-from rl_agents.inference.model_shape import model_shape, read_config
 from rl_agents.learner.learner_group import AgentLearnerGroup, start_learners
 from rl_agents.learner.rl_modules import module_specs
 from rl_agents.learner.teacher import TeacherServer
-from rl_agents.learner.training_data import AgentTrainingData
-from rl_agents.orchestrator.offline_dataset import Recorded
 from rl_agents.orchestrator.older_policies import OlderPolicies
 from rl_agents.orchestrator.rollout_batch import (
-    Demonstrations,
-    Episodes,
     TaskPosition,
-    rollout_metrics,
-    staleness_metrics,
-    success_replay_metrics,
-    updates_behind,
 )
-from rl_agents.orchestrator.rollout_buffer import BatchBuffer, Given, Producer, RolloutBuffer, Sampled
+from rl_agents.orchestrator.rollout_buffer import Given
 from rl_agents.orchestrator.rollout_workers import RolloutWorkers
-from rl_agents.orchestrator.streaming_rollouts import StreamBuffer
-from rl_agents.reporting.collapse_monitor import SAMPLE, policy_sample
 from rl_agents.reporting.run_folder import restored_settings
 from rl_agents.reporting.statistics import evaluation_metrics
 from rl_agents.resources import LEARNER_CPUS, node_share, placement, run_bundles, runner_cpus
-from rl_agents.rewards.base import make_reward
-from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.demonstrations import Dialogues
 from rl_agents.rollout.env_runner import TextEnvRunner
-from rl_agents.rollout.tree_search.explorer import Explorer, Order, run_iteration
+from rl_agents.rollout.tree_search.explorer import Explorer
 from rl_agents.trainer import run_inputs
-from rl_agents.trainer.advantage_pipeline import assign_credit
+from rl_agents.trainer.batch_source import make_buffer, open_recorded
 from rl_agents.trainer.checkpoint import STATE, Counters, load_run, restore_run, save_run, write_atomically
 from rl_agents.trainer.expert_data import ExpertData
 from rl_agents.trainer.measure import ready
@@ -70,10 +53,8 @@ from rl_agents.trainer.ray_init import join_session, quiet_libraries
 from rl_agents.trainer.resolve import resolve
 from rl_agents.trainer.run_store import RunPool
 from rl_agents.trainer.teacher_checks import check_local
+from rl_agents.trainer.training_step import train_iteration
 from rl_agents.trainer.warm_start import ensure_model
-
-#: Extra episodes of the plain policy per iteration of a search.
-MONITORED = 16
 
 
 def _refused(name: str, instead: str) -> Any:
@@ -199,45 +180,6 @@ class AgentConfig(AlgorithmConfig):
         return AgentLearnerGroup(config=self.copy(), module_spec=spec, placement_group=kwargs.get("placement_group"))
 
 
-def open_recorded(config: AgentConfig) -> Recorded | None:
-    """Return the sessions of the key ``pool``; None if it is not set. Raises as `Recorded.open` does."""
-    settings = config.agent
-    if not settings.pool:
-        return None
-    shape = model_shape(read_config(config.model_dir))
-    return Recorded.open(settings, ALGORITHMS[settings.algo], shape.vocabulary if shape else None)
-
-
-def make_buffer(
-    config: AgentConfig,
-    tasks: Sequence[str],
-    recorded: Recorded | None,
-    workers: Callable[[], RolloutWorkers],
-    learners: Callable[[], AgentLearnerGroup],
-    older: OlderPolicies | None = None,
-) -> RolloutBuffer[Any]:
-    """Return the source of a run's batches.
-
-    Args:
-        recorded: recorded sessions to train on; None: the run samples.
-        older: opponents in games.
-    """
-    settings = config.agent
-    recipe = ALGORITHMS[settings.algo]
-    source = recipe.source
-    sampled = Sampled(Episodes(settings, recipe, make_reward(settings), tasks, older), workers, learners)
-    if settings.stream and source == "rollouts" and recorded is None:
-        return StreamBuffer(sampled, settings.iterations)
-    producer: Producer = sampled
-    if recorded is not None:
-        producer = Given(recorded.next, lambda: map(",".join, recorded.groups))
-    elif source == "demonstrations":
-        demonstrations = Demonstrations(settings, config.model_dir)
-        producer = Given(lambda iteration, position: demonstrations.next(iteration), demonstrations.names)
-    ahead = bool(settings.async_level and settings.num_env_runners and source == "rollouts")
-    return BatchBuffer(producer, settings.async_level, settings.iterations, ahead=ahead)
-
-
 class AgentAlgorithm(Algorithm):
     """RLlib algorithm whose experience is token rows of LLM agents.
 
@@ -306,7 +248,7 @@ class AgentAlgorithm(Algorithm):
         self.kind, asked = resolve_engine(settings.engine)
         self.engine_description = settings.engine_choice or asked
         self.train_tasks = run_tasks(settings, settings.only_split or "train")
-        self.recorded = open_recorded(self.config)
+        self.recorded = open_recorded(settings, self.config.model_dir)
         if settings.teacher_url:
             TeacherServer(settings).check(load_tokenizer(self.config.model_dir))
         self.experts = None
@@ -314,7 +256,13 @@ class AgentAlgorithm(Algorithm):
             self.experts = ExpertData(settings, Dialogues(settings, self.config.model_dir, "expert"))
         self.older = OlderPolicies(settings, self.config.model_dir)
         self.buffer = make_buffer(
-            self.config, self.train_tasks, self.recorded, self._started_workers, lambda: self.learner_group, self.older
+            settings,
+            self.config.model_dir,
+            self.train_tasks,
+            self.recorded,
+            self.started_workers,
+            lambda: self.learner_group,
+            self.older,
         )
         self.rollout_workers: RolloutWorkers | None = None
         self.pool: RunPool | None = None
@@ -354,7 +302,7 @@ class AgentAlgorithm(Algorithm):
         width, most = settings.tasks_per_iteration, settings.group_size
         return Explorer(settings, self.train_tasks, states(settings), width=width, most=most, seed=settings.seed)
 
-    def _started_workers(self) -> RolloutWorkers:
+    def started_workers(self) -> RolloutWorkers:
         """Engines and env runners; without training rollouts the first evaluation starts them."""
         if self.stopped:
             raise InputError("the algorithm was stopped; build another one, or use from_checkpoint(FOLDER)")
@@ -391,7 +339,7 @@ class AgentAlgorithm(Algorithm):
         else:
             self.pool.begin()
             self._disown()
-            self._started_workers().collector.record(self.pool.recording({}))
+            self.started_workers().collector.record(self.pool.recording({}))
 
     def _disown(self) -> bool:
         """Forget which sessions are remembered where those are of another run's pool; return whether they are."""
@@ -420,7 +368,7 @@ class AgentAlgorithm(Algorithm):
         self.buffer.served = {call.policy_version for call in recorded.values()}
         if recorded:
             print(f"[rl_agents] {len(recorded)} recorded calls after the checkpoint are reused", flush=True)
-        self._started_workers().collector.record(self.pool.recording(recorded))
+        self.started_workers().collector.record(self.pool.recording(recorded))
 
     def _set_counters(self, counters: Counters) -> None:
         self._iteration, self.policy_version = counters.iteration, counters.policy_version
@@ -428,13 +376,13 @@ class AgentAlgorithm(Algorithm):
         bad, difficulty = BadTasks(dict(counters.left_out), Counter(counters.strikes)), None
         if self.settings.task_sampling == "difficulty":
             difficulty = Difficulty(self.settings.task_uniform_share, counters.success).of(self.train_tasks)
-        self._set_place(TaskPosition(counters.task_position, bad, difficulty, tuple(self.settings.parts)))
+        self.set_place(TaskPosition(counters.task_position, bad, difficulty, tuple(self.settings.parts)))
         self.buffer.begin(counters.iteration, counters.policy_version, self.place, counters.in_flight)
         if self.rollout_workers is not None:
             self.rollout_workers.version = None
             self.rollout_workers.collector.fault_tolerance.deaths |= Counter(counters.deaths)
 
-    def _set_place(self, place: TaskPosition) -> None:
+    def set_place(self, place: TaskPosition) -> None:
         self.place = place
         if self.explorer is not None:
             self.explorer.left_out, self.explorer.difficulty = place.bad.left_out, place.difficulty
@@ -462,172 +410,11 @@ class AgentAlgorithm(Algorithm):
         return {"agent": self.training_step()}
 
     def training_step(self) -> dict[str, float]:
-        """Run tasks -> rollouts -> rows -> credit -> optimizer steps -> engines; return the iteration's metrics."""
-        started, busy = time.perf_counter(), self._engines_busy()
-        self.learning = False
-        self.staleness.clear()
-        metrics = self._sample_and_learn() if self.explorer is None else self._explore(self.explorer)
-        if left_out := self.place.bad.left_out:
-            metrics["fault/left_out_tasks"] = float(len(left_out))
-        if self.place.difficulty is not None:
-            metrics |= self.place.difficulty.metrics(self.train_tasks)
-        elapsed = time.perf_counter() - started
-        # The paths of a search share steps, and most siblings are on no path.
-        searched = self.explorer.counts.response_tokens if self.explorer else 0
-        tokens = searched or sum(t.response_tokens for t in self.last_trajectories)
-        metrics["timing_s/iteration"] = elapsed
-        if self.recorded is None and self.recipe.source != "demonstrations":
-            metrics["perf/tokens_per_s"] = tokens / elapsed
-        metrics.update(staleness_metrics(self.staleness))
-        now = self._engines_busy()
-        # An engine with less time than before has restarted.
-        if worked := [now[i] - busy[i] for i in now.keys() & busy.keys() if now[i] >= busy[i]]:
-            metrics["perf/engine_busy_share"] = fmean(worked) / elapsed
-        return metrics
+        return train_iteration(self)
 
-    def _sample_and_learn(self) -> dict[str, float]:
-        experience = self.buffer.next(self.iteration)
-        self.last_trajectories = experience.played
-        self._keep(experience.played)
-        metrics = experience.metrics | self._learn(experience.chosen, experience.weights)
-        self.older.keep(self.iteration + 1, self.learner_group.save_hf)
-        if self.settings.collapse_monitor != "off" and self.recipe.source == "rollouts" and self.recorded is None:
-            metrics |= policy_sample(experience.played, self.settings.tasks_per_iteration)
-        if self.pool is not None:
-            self.pool.confirm(self.buffer.recorded())
-        self.buffer.publish(self.policy_version)
-        self.place = self.buffer.place
-        return metrics
-
-    def _explore(self, explorer: Explorer) -> dict[str, float]:
-        """Search: sample siblings at a state of every active task, update, and repeat until the budget is spent."""
-        workers = self._started_workers()
-        workers.version = None  # as in a resumed run, which begins with new engines
-        sampled = self._sample_policy(workers)
-        self.learning = True  # results of a search cannot be undone
-        beside: Order = "beside" if self.settings.num_env_runners else "after"
-        order = beside if self.settings.async_level else "before"
-        resampled = 0
-
-        def expand(specs: Sequence[BranchSpec]) -> list[Expansion]:
-            nonlocal resampled
-            collected = workers.collector.expand(specs)
-            for event in collected.events:
-                print(f"[rl_agents] {event}; expanding its states again", flush=True)
-            resampled += collected.resampled
-            return collected.answers
-
-        def learn(samples: Sequence[Trajectory], update: int) -> dict[str, float]:
-            self._keep(samples, update)
-            return self._learn(samples, {}, update)
-
-        finished, metrics = run_iteration(explorer, self._sync_engines, expand, learn, order)
-        metrics["search/syncs"] += bool(sampled)  # made before
-        self.last_trajectories = finished
-        self._keep(finished)
-        if self.pool is not None:
-            self.pool.confirm(workers.collector.recorded())
-        self._set_place(self.place.after(finished, explorer.position))
-        metrics["rollout/resampled_episodes"] = resampled
-        found = rollout_metrics(finished)
-        # A search follows the best actions, so that the success of its paths is not the policy's.
-        if "rollout/success_rate" in found:
-            found["search/success_rate"] = found.pop("rollout/success_rate")
-        if SAMPLE in sampled:
-            found["rollout/success_rate"] = sampled[SAMPLE]
-        return {**metrics, **found, **explorer.metrics(), **sampled}
-
-    def _sample_policy(self, workers: RolloutWorkers) -> dict[str, float]:
-        """Measure the plain policy's success in separate episodes: a search's own paths do not show it."""
-        started, settings = time.perf_counter(), self.settings
-        if settings.collapse_monitor == "off":
-            return {}
-        specs = monitor_specs(self.train_tasks, self.iteration, MONITORED, settings.seed, self.place.bad.left_out)
-        self._sync_engines()
-        episodes = workers.collector.collect(specs).answers
-        return {
-            **policy_sample(episodes, MONITORED),
-            "collapse_monitor/turns": float(sum(len(t.steps) for t in episodes)),
-            "collapse_monitor/response_tokens": float(sum(t.response_tokens for t in episodes)),
-            "timing_s/collapse_monitor": time.perf_counter() - started,
-        }
-
-    def _learn(
-        self, trajectories: Sequence[Trajectory], weights: Mapping[int, float], *update: int
-    ) -> dict[str, float]:
-        """Build rows, compute credit, and take optimizer steps, as the ``update``-th of an iteration if it has
-        several."""
-        started, settings, skipped = time.perf_counter(), self.settings, {"actor/skipped_iterations": 1.0}
-        warm = self.iteration >= settings.critic_warmup
-        again = self.memory.again(self.iteration) if self.memory is not None else ()
-        everything = [*trajectories, *(kept.trajectory for kept in again)]
-        version = self.policy_version if self.recorded is None else -1  # recorded versions are another run's
-        rows = [row for row in build_samples(everything, settings.sample_layout, version) if row.mask.any()]
-        for row in rows:
-            row.again = row.trajectory >= len(trajectories)
-        own = [row for row in rows if not row.again]
-        if not own:
-            return skipped
-        if self.rollout_workers is not None:
-            self.rollout_workers.rest()
-        self.learner_group.fill_scores(rows, everything, self.recipe)
-        metrics = assign_credit(
-            self.recipe, rows, everything, settings, weights, settings.kl_in_reward_coef, self.memory
-        )
-        if not any(row.mask.any() for row in own):
-            return metrics | skipped
-        rng = np.random.default_rng(stream_seed(settings.seed, MINIBATCHES, self.iteration, *update))
-        shown = self.experts.draw(self.iteration, *update) if self.experts else ()
-        expert_rows = self.experts.rows(shown, self.iteration, len(everything)) if self.experts else []
-        data = AgentTrainingData.build([*rows, *expert_rows], settings, rng, fold=self.explorer is not None)
-        if not data.minibatches:  # siblings that all agree
-            return metrics | skipped
-        data.set_progress(self.iteration, settings.iterations, several=self.explorer is not None)
-        if self.explorer is not None:
-            metrics["search/optimizer_steps"] = float(len(data.minibatches))
-        self.learning = True
-        metrics.update(success_replay_metrics(rows, everything, self.policy_version))
-        sessions = self._sessions(trajectories, *update)
-        names = [*sessions, *(kept.session for kept in again)]
-        self._keep_batch(rows, everything, names, *update)
-        if self.pool is not None:
-            names += self.pool.add_experts(self.iteration, shown, *update)
-        if self.memory is not None:
-            self.memory.keep(self.iteration, sessions)
-        data.by_token = self.pool is not None and any([settings.expert_data, settings.teacher, settings.teacher_url])
-        metrics.update(self.learner_group.learn(data, train_policy=warm))
-        if self.pool is not None:
-            self.pool.add_token_losses(self.iteration, self.learner_group.token_losses, names, *update)
-        self.policy_version += 1
-        return metrics | {"timing_s/learn": time.perf_counter() - started, **data.size(rows, settings.epochs)}
-
-    def _engines_busy(self) -> dict[int, float]:
-        """Return each engine's sampling time so far in seconds; empty without actors."""
-        group = self.rollout_workers.engine_group if self.rollout_workers is not None else None
-        return group.busy_seconds() if group is not None else {}
-
-    def _keep(self, trajectories: Sequence[Trajectory], update: int | None = None) -> None:
-        if self.pool is not None:
-            self.pool.add_sessions(self.iteration, trajectories, update)
-
-    def _sessions(self, trajectories: Sequence[Trajectory], *update: int) -> list[str]:
-        """Return names of an update's own episodes in the trajectory store; empty texts without a store."""
-        if self.pool is None:
-            return [""] * len(trajectories)
-        return self.pool.names(self.iteration, trajectories, *update)
-
-    def _keep_batch(
-        self, rows: Sequence[Row], trajectories: Sequence[Trajectory], sessions: Sequence[str], *update: int
-    ) -> None:
-        """Record an update's batch; versions of recorded sessions count another run's updates."""
-        if self.recipe.credit is not None and self.recorded is None:
-            own = [row for row in rows if not row.again]
-            self.staleness += updates_behind(own, trajectories, self.policy_version)
-        if self.pool is not None:
-            self.pool.add_batch(self.iteration, rows, sessions, *update)
-
-    def _sync_engines(self) -> bool:
-        return self._started_workers().sync(self.learner_group, self.policy_version)
+    def sync_engines(self) -> bool:
+        """Give the engines the newest weights; return False if they have them already."""
+        return self.started_workers().sync(self.learner_group, self.policy_version)
 
     # --- checkpoints, by our own names, RLlib's and Tune's ----------------------------------------------------------
 
@@ -756,7 +543,7 @@ class AgentAlgorithm(Algorithm):
 
     def play(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> list[Trajectory]:
         """Run episodes without training on them; ``temperature`` None is that of training."""
-        workers = self._started_workers()
+        workers = self.started_workers()
         with self.buffer.paused():
-            self._sync_engines()
+            self.sync_engines()
             return workers.collector.collect(specs, temperature).answers

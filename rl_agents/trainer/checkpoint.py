@@ -31,7 +31,8 @@ from rl_agents.durable import flush, read_json
 from rl_agents.errors import InputError
 from rl_agents.reporting.manifest import FORMAT, STATE, write_manifest
 from rl_agents.reporting.run_folder import RunFolder, check_fixed, restored_settings
-from rl_agents.rollout.tree_search.explorer import Explorer, explorer_to_json, load_explorer
+from rl_agents.rollout.tree_search.explorer import Explorer
+from rl_agents.rollout.tree_search.saved import explorer_to_json, load_explorer
 
 if TYPE_CHECKING:
     from rl_agents.learner.learner_group import AgentLearnerGroup

@@ -20,6 +20,7 @@ from rl_agents.data.step_table import StepTable
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.store.reader import PoolReader, StoreQuery
+from rl_agents.trainer import training_step
 from rl_agents.trainer.algorithm import AgentAlgorithm
 
 LAYOUTS = pytest.mark.parametrize("layout", ["merged", "per_step"])
@@ -346,13 +347,13 @@ def test_the_ratio_of_what_comes_again_is_against_the_policy_that_sampled_it(beg
     """One large step in between: the ratio of the old tokens is what it made of them; that of the new ones is 1."""
     seen: list[tuple[list[Row], list[Trajectory]]] = []
     with running(beginner_model_dir, **SOLVED, lr=3e-3, old_logprobs=old, rollout_correction="none") as algo:
-        keep = algo._keep_batch
+        keep = training_step.keep_batch
 
-        def looked_at(rows: Any, trajectories: Any, *rest: Any) -> None:
+        def looked_at(run: Any, rows: Any, trajectories: Any, *rest: Any) -> None:
             seen.append((list(rows), list(trajectories)))
-            keep(rows, trajectories, *rest)
+            keep(run, rows, trajectories, *rest)
 
-        monkeypatch.setattr(algo, "_keep_batch", looked_at)
+        monkeypatch.setattr(training_step, "keep_batch", looked_at)
         algo.train()
         metrics = algo.train()["agent"]
     rows, trajectories = seen[1]
