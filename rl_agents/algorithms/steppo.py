@@ -91,13 +91,7 @@ ALGORITHM = AlgorithmSpec(
     policy_loss=policy_loss,
     value_mask=value_mask,
     # The paper states no clip range: 3e-4 and 4e-4 are those of three of its four scripts.
-    defaults={
-        "gamma": 0.99,
-        "kl_coef": 1e-3,
-        "clip_low": 3e-4,
-        "clip_high": 4e-4,
-        "loss_agg_mode": "step-mean",
-    },
+    defaults={"gamma": 0.99, "kl_coef": 1e-3, "clip_low": 3e-4, "clip_high": 4e-4, "loss_agg_mode": "step-mean"},
     keys=StepPoKeys,
     critic=True,
     stale_unit="step",

@@ -64,8 +64,7 @@ SHIPPED = {
 def build_parser() -> Parser:
     names = "\n".join(f"  {name:11}{model.about} (package {model.package})" for name, model in SHIPPED.items())
     parser = Parser(
-        "model",
-        epilog=f"models that a Python package ships:\n{names}\n\nThis command downloads and installs nothing.",
+        "model", epilog=f"models that a Python package ships:\n{names}\n\nThis command downloads and installs nothing."
     )
     parser.add_argument("source", metavar="NAME|FILE.gguf", help="a model from the list below, or any GGUF file")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write")

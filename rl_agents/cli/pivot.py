@@ -87,13 +87,8 @@ def extract(argv: Sequence[str]) -> int:
     for domain, (count, inferred) in reading.inferred.items():
         names = ", ".join(tool.name for tool in inferred) or "none"
         print(f"inferred tools of {count} traces ({' '.join(domain.split())[:100]}): {names}")
-    rules = Extraction(
-        min_reward=args.min_reward,
-        only_calls=args.only_calls,
-        drop_failed_calls=args.drop_failed_calls,
-        thoughts=args.thoughts,
-    )
-    extracted = extract_turns(reading.traces, rules)
+    names = ("min_reward", "only_calls", "drop_failed_calls", "thoughts")
+    extracted = extract_turns(reading.traces, Extraction(**{name: getattr(args, name) for name in names}))
     if not extracted.turns:
         raise InputError(f"no turns are left of {len(reading.traces)} traces; excluded: {dict(extracted.left_out)}")
     print(statistics_table(extracted.turns))

@@ -196,12 +196,9 @@ class AgentLearnerGroup(LearnerGroup):
         ids = ids[:1] if first_only else ids
         timeout = self.config.agent.learner_timeout_s
         results = self._worker_manager.foreach_actor(
-            list(functions),
-            kwargs=[{} for _ in functions],
-            remote_actor_ids=ids,
-            timeout_seconds=timeout,
+            list(functions), kwargs=[{} for _ in functions], remote_actor_ids=ids, timeout_seconds=timeout,
             healthy_only=False,
-        )
+        )  # fmt: skip
         errors = {result.actor_id: result.get() for result in results if not result.ok}
         dead = [i for i, error in errors.items() if isinstance(error, RayActorError)]
         if dead:

@@ -96,13 +96,10 @@ class RolloutWorkers:
             return replace(engine, mode="inline")
         else:
             self.engine_group = InferenceGroup(
-                engine,
-                num_engines=settings.num_engines,
-                first_bundle=first_engine_bundle(settings),
-                num_gpus=settings.gpus_per_engine or None,
-                resources=node_share(settings.rollout_nodes),
+                engine, num_engines=settings.num_engines, first_bundle=first_engine_bundle(settings),
+                num_gpus=settings.gpus_per_engine or None, resources=node_share(settings.rollout_nodes),
                 wait=not room_for_all(settings),
-            )
+            )  # fmt: skip
         return engine
 
     def check_branching(self, tasks: Sequence[str]) -> None:

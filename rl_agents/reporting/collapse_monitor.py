@@ -68,15 +68,10 @@ class Verdict:
 
     def tags(self) -> dict[str, float]:
         """Return its tags for a record."""
-        if self.start is None or self.now is None:
+        if (start := self.start) is None or (now := self.now) is None:
             return {}
-        return {
-            SUCCESS: self.now.mean,
-            SUCCESS_SE: self.now.error,
-            START: self.start.mean,
-            START_SE: self.start.error,
-            BELOW: float(self.below),
-        }
+        found = {SUCCESS: now.mean, SUCCESS_SE: now.error, START: start.mean, START_SE: start.error}
+        return {**found, BELOW: float(self.below)}
 
     def sentence(self) -> str:
         """Return both numbers as text."""

@@ -214,16 +214,11 @@ def _too_long(trajectory: Trajectory, limits: Limits) -> str:
 
 def gateway_limits(options: AgentKeys, limits: Limits) -> GatewayLimits:
     """Return the gateway's limits, equal to those of the built-in loop."""
+    same = {name: getattr(limits, name) for name in ("max_model_len", "max_response_tokens", "temperature", "top_p")}
     return GatewayLimits(
-        max_model_len=limits.max_model_len,
-        max_response_tokens=limits.max_response_tokens,
-        temperature=limits.temperature,
-        top_p=limits.top_p,
-        reasoning=options.reasoning,
-        max_calls=limits.max_turns,
-        request_timeout_s=options.agent_timeout_s,
+        **same, reasoning=options.reasoning, max_calls=limits.max_turns, request_timeout_s=options.agent_timeout_s,
         close_wait_s=0.0,  # an agent that has ended waits for no answer
-    )
+    )  # fmt: skip
 
 
 async def _play(

@@ -10,14 +10,7 @@ from rl_agents.envs.base import TextEnv, env_spec
 from rl_agents.envs.spec import Blocking
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import EnvFailure, call_env
-from rl_agents.rollout.env_worker import (
-    CLOSE_TIMEOUT_S,
-    EnvFactory,
-    EnvGuard,
-    TaskWatch,
-    ThreadHost,
-    folder_kept,
-)
+from rl_agents.rollout.env_worker import CLOSE_TIMEOUT_S, EnvFactory, EnvGuard, TaskWatch, ThreadHost, folder_kept
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.time_limits import CallTimeout, debugger_active
 

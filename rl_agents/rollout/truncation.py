@@ -255,28 +255,15 @@ def _rule_seed(episode_seed: int) -> int:
 
 #: ``build`` returns what creates a rule from an episode's seed.
 RULES: dict[str, Entry] = {
-    entry.name: entry
-    for entry in (
-        Entry(
-            "t3",
-            "ask for the answer after k steps that narrow nothing down, by the environment's progress rule",
-            "T3 (arXiv 2510.12264), definition 2",
-            _stall,
-        ),
-        Entry(
-            "similarity",
-            "ask for the answer when a question resembles an earlier one, cosine above alpha",
-            "T3 (arXiv 2510.12264), section 3.3.3 and table 3 (alpha)",
-            _similarity,
-        ),
-        Entry(
-            "random",
-            "ask for the answer with probability beta at every step: the control for the other two",
-            "T3 (arXiv 2510.12264), section 3.3.3 and table 3 (beta)",
-            _random,
-        ),
+    name: Entry(name, f"ask for the answer {when}", f"T3 (arXiv 2510.12264), {place}", build)
+    for name, when, place, build in (
+        ("t3", "after k steps that narrow nothing down, by the environment's progress rule", "definition 2", _stall),
+        ("similarity", "when a question resembles an earlier one, cosine above alpha",
+         "section 3.3.3 and table 3 (alpha)", _similarity),
+        ("random", "with probability beta at every step: the control for the other two",
+         "section 3.3.3 and table 3 (beta)", _random),
     )
-}
+}  # fmt: skip
 
 
 def register(entry: Entry) -> None:

@@ -23,6 +23,11 @@ def episode_turns(settings: Settings) -> int:
     return TRIALS * turns + TRIALS - 1 if settings.prompting == "reflexion" else turns
 
 
+#: Limits that are keys of a run.
+SAME = ("max_response_tokens", "max_model_len", "max_summary_tokens", "temperature", "top_p", "env_timeout_s",
+        "max_observation_characters", "task_prefix")  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of an episode, and how its responses are sampled.
@@ -57,17 +62,10 @@ class Limits:
     def from_settings(cls, settings: Settings) -> Limits:
         return cls(
             max_turns=episode_turns(settings),
-            max_response_tokens=settings.max_response_tokens,
-            max_model_len=settings.max_model_len,
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            env_timeout_s=settings.env_timeout_s,
             truncation=Truncation.from_settings(settings),
-            max_observation_characters=settings.max_observation_characters,
             next_prompt=getattr(settings, "bootstrap_on_truncation", False),
             hints=bool(settings.teacher or settings.teacher_url),
-            max_summary_tokens=settings.max_summary_tokens,
-            task_prefix=settings.task_prefix,
+            **{name: getattr(settings, name) for name in SAME},
         )
 
     def for_evaluation(self, temperature: float) -> Limits:
@@ -123,12 +121,9 @@ class Player:
         if self.recorder is not None and (known := self.recorder.recall(prompt_ids, seed)) is not None:
             return known
         budget = min(most or self.limits.max_response_tokens, self.limits.max_model_len - len(prompt_ids))
+        stops, limits = self.context.template.stop_token_ids, self.limits
         sampling = Sampling(
-            max_tokens=budget,
-            temperature=self.limits.temperature,
-            top_p=self.limits.top_p,
-            stop_token_ids=self.context.template.stop_token_ids,
-            seed=seed,
+            max_tokens=budget, temperature=limits.temperature, top_p=limits.top_p, stop_token_ids=stops, seed=seed
         )
         completion = await self.engine.generate(prompt_ids, sampling)
         check_completion(completion, budget)
@@ -142,18 +137,11 @@ class Player:
         Args:
             chat: the beginning of the dialogue, as in `Dialogue.chat`.
         """
+        action, said = self.context.template.action(completion.token_ids, chat), completion
         return Step(
-            prompt_ids=prompt_ids,
-            response_ids=completion.token_ids,
-            logprobs=completion.logprobs,
-            policy_version=completion.policy_version,
-            finish_reason=completion.finish_reason,
-            observation=answer.observation,
-            anchor=answer.anchor,
-            action=self.context.template.action(completion.token_ids, chat),
-            call=completion.call,
-            version_spans=completion.version_spans,
-        )
+            prompt_ids, said.token_ids, said.logprobs, said.policy_version, said.finish_reason, answer.observation,
+            answer.anchor, action, call=said.call, version_spans=said.version_spans,
+        )  # fmt: skip
 
     def step_by_hand(self, prompt_ids: list[int], action: str, answer: EnvReply) -> Step:
         """Return the step of a human player, whose log-probabilities are all 0.

@@ -16,14 +16,7 @@ from rl_agents.config import Settings
 from rl_agents.data.samples import FloatArray, Row
 from rl_agents.data.step_table import step_spans
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.losses import (
-    CORRECTIONS,
-    REF_KL,
-    Unit,
-    effective_share,
-    kl_penalty,
-    mismatch_metrics,
-)
+from rl_agents.losses import CORRECTIONS, REF_KL, Unit, effective_share, kl_penalty, mismatch_metrics
 
 
 def assign_credit(

@@ -33,9 +33,7 @@ from rl_agents.learner.learner_group import AgentLearnerGroup, start_learners
 from rl_agents.learner.rl_modules import module_specs
 from rl_agents.learner.teacher import TeacherServer
 from rl_agents.orchestrator.older_policies import OlderPolicies
-from rl_agents.orchestrator.rollout_batch import (
-    TaskPosition,
-)
+from rl_agents.orchestrator.rollout_batch import TaskPosition
 from rl_agents.orchestrator.rollout_buffer import Given
 from rl_agents.orchestrator.rollout_workers import RolloutWorkers
 from rl_agents.reporting.run_folder import restored_settings

@@ -27,14 +27,9 @@ def open_recorded(settings: Settings, model_dir: str) -> Recorded | None:
 
 
 def make_buffer(
-    settings: Settings,
-    model_dir: str,
-    tasks: Sequence[str],
-    recorded: Recorded | None,
-    workers: Callable[[], RolloutWorkers],
-    learners: Callable[[], AgentLearnerGroup],
-    older: OlderPolicies | None = None,
-) -> Buffer:
+    settings: Settings, model_dir: str, tasks: Sequence[str], recorded: Recorded | None,
+    workers: Callable[[], RolloutWorkers], learners: Callable[[], AgentLearnerGroup], older: OlderPolicies | None,
+) -> Buffer:  # fmt: skip
     """Return the source of a run's batches.
 
     Args:

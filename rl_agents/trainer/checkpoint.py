@@ -73,13 +73,9 @@ class Counters:
 
 
 def save_run(
-    folder: Path,
-    learners: AgentLearnerGroup,
-    counters: Counters,
-    settings: Settings,
-    search: Explorer | None,
+    folder: Path, learners: AgentLearnerGroup, counters: Counters, settings: Settings, search: Explorer | None,
     memory: Memory | None,
-) -> None:
+) -> None:  # fmt: skip
     """Write a checkpoint into an existing ``folder``; use `write_atomically` for a complete or absent checkpoint."""
     learners.save_hf(folder / "hf")
     save_state(folder, learners.full_state(), asdict(counters), settings.to_dict())

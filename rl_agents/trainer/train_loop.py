@@ -207,10 +207,8 @@ class TrainLoop:
         """Write the summary with ``status`` (done, interrupted, fell, failed) and the plot."""
         self._tensorboard.close()
         self._trackers.close(status)
-        summary = run_summary(
-            self.algo, self.folder, self._records, status, self._completed, self._restarts, self._best
-        )
-        self.folder.write_summary(summary)
+        counts = self._completed, self._restarts, self._best
+        self.folder.write_summary(run_summary(self.algo, self.folder, self._records, status, *counts))
         if status != "failed":
             settings = self.algo.settings
             plot_success(self._records, self.folder.plot_file, f"{settings.algo} on {settings.env}")

@@ -30,11 +30,7 @@ def runs(params: Params) -> dict[str, Any]:
     catalog = params.catalog
     catalog.refresh()
     found = list(catalog.runs.values())
-    return {
-        "runs": [about(run) for run in found],
-        "bands": bands(found),
-        "sweeps": list(catalog.sweeps),
-    }
+    return {"runs": [about(run) for run in found], "bands": bands(found), "sweeps": list(catalog.sweeps)}
 
 
 def state(params: Params) -> dict[str, Any]:

@@ -43,24 +43,18 @@ class SearchCounts:
             states_known: states with statistics.
             frontier: number of waiting states of all tasks.
         """
-        found = {
-            "search/states_known": float(states_known),
-            "search/frontier_size": float(frontier),
-            "search/backtracks": float(self.backtracks),
-            "search/skipped_actions": float(self.skipped),
-            "search/trained_paths": float(self.paths),
-            "search/tasks_ended": float(self.tasks_ended),
-            "search/sampled_steps": float(len(self.steps)),
-            "search/env_steps": float(self.env_steps),
-            "search/replayed_steps": float(self.replayed_steps),
-        }
+        counts = {
+            "states_known": states_known, "frontier_size": frontier, "backtracks": self.backtracks,
+            "skipped_actions": self.skipped, "trained_paths": self.paths, "tasks_ended": self.tasks_ended,
+            "sampled_steps": len(self.steps), "env_steps": self.env_steps, "replayed_steps": self.replayed_steps,
+        }  # fmt: skip
+        found = {f"search/{name}": float(count) for name, count in counts.items()}
         if self.scores:
-            counts = np.array(self.rollouts)
+            rollouts = np.array(self.rollouts)
             found["search/score_mean"] = float(np.mean(self.scores))
             found["search/high_score_share"] = float(np.mean(np.array(self.scores) >= HIGH_SCORE))
-            found["search/rollouts_0"] = float(np.mean(counts == 0))
-            found["search/rollouts_1"] = float(np.mean(counts == 1))
-            found["search/rollouts_more"] = float(np.mean(counts > 1))
+            for name, chosen in (("0", rollouts == 0), ("1", rollouts == 1), ("more", rollouts > 1)):
+                found[f"search/rollouts_{name}"] = float(np.mean(chosen))
         if self.score_versions:
             present, oldest, newest = np.array(self.score_versions).T
             found["search/score_staleness"] = float(np.mean(present - newest))

@@ -101,16 +101,8 @@ class Search:
         """Return how a runner reaches a state."""
         actions = tuple(step.action for step in node.steps())
         call = 0 if node.step is None else node.step.call
-        return BranchPoint(
-            self.task_id,
-            self.seed,
-            actions,
-            node.dialogue,
-            node.answer.anchor,
-            node.episode_return,
-            node.snapshot,
-            call,
-        )
+        state = (node.dialogue, node.answer.anchor, node.episode_return, node.snapshot)
+        return BranchPoint(self.task_id, self.seed, actions, *state, call)
 
     def descend(self, ranked: Sequence[Ranked], *, backtrack: bool) -> int:
         """Continue with the current state's children, best first: descend into the best, keep the others.
