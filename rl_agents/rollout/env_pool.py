@@ -15,12 +15,12 @@ from rl_agents.rollout.prompting import env_factory
 from rl_agents.time_limits import CallTimeout, debugger_active
 
 #: Default maximum of concurrent environments; 0: no limit.
-MOST: dict[Blocking, int] = {"inline": 0, "thread": 256}
+MAX_CONCURRENT: dict[Blocking, int] = {"inline": 0, "thread": 256}
 #: The task under which `TaskWatch` counts environments that hang while they are created.
 START = ""
 
 
-class Places:
+class ConcurrencyLimit:
     """The limit on one event loop's environments, first come, first served.
 
     Args:
@@ -49,7 +49,7 @@ class EnvPool:
 
     Args:
         mode: where environments are called (`rl_agents.rollout.env_worker`).
-        concurrency: maximum concurrent environments; 0: `MOST`.
+        concurrency: maximum concurrent environments; 0: `MAX_CONCURRENT`.
         start_timeout_s: maximum seconds for creating an environment; 0: no limit.
     """
 
@@ -63,7 +63,7 @@ class EnvPool:
         self._idle: list[TextEnv] = []
         self._hosts: dict[int, ThreadHost] = {}
         self._stuck: list[ThreadHost] = []
-        self._places = Places(concurrency or MOST[self.mode])
+        self._places = ConcurrencyLimit(concurrency or MAX_CONCURRENT[self.mode])
 
     @property
     def hanging(self) -> bool:
@@ -174,6 +174,6 @@ def env_pool(settings: Settings) -> EnvPool:
     """
     spec = env_spec(settings.env)
     blocking = spec.blocking if settings.env_blocking == "auto" else settings.env_blocking
-    if blocking not in MOST:
-        raise InputError(f"environment {spec.name}: blocking={blocking!a}: must be one of {', '.join(MOST)}")
+    if blocking not in MAX_CONCURRENT:
+        raise InputError(f"environment {spec.name}: blocking={blocking!a}: must be one of {', '.join(MAX_CONCURRENT)}")
     return EnvPool(env_factory(settings), blocking, settings.env_concurrency, settings.env_start_timeout_s)

@@ -17,6 +17,7 @@ class Lengths(gymnasium.Env[str, str]):
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         self.said.append(len(action))
         if self.shared and len(self.said) == 1:
-            return "guess a number too", 0.0, False, False, {"seat": 1}
+            return "guess a number too", 0.0, False, False, {"seat": 1, "turn_metrics": {"letters": len(action)}}
         won = 1.0 if sum(self.said) % 3 else -1.0
-        return "over", won, True, False, {"seat": 0, "rewards": [won, -won]}
+        info = {"seat": 0, "rewards": [won, -won], "turn_metrics": {"letters": len(action)}}
+        return "over", won, True, False, info

@@ -52,6 +52,7 @@ def test_equal_actions_are_executed_once(make_env: type[Drawn], branching: str) 
     assert [child.answer.observation for child in expansion.children] == ["attic", "attic", "barn", "attic"]
     assert make_env.steps - before == expansion.env_steps == 2
     assert len({id(child.step) for child in expansion.children}) == 4, "every sibling keeps what was sampled"
+    assert [child.step.metrics for child in expansion.children] == [{"letters": n} for n in (4, 4, 5, 4)]
 
 
 def test_a_snapshot_and_a_replay_lead_to_the_same_children() -> None:

@@ -32,6 +32,7 @@ def test_both_seats_are_trained_on_and_evaluations_are_against_the_environment(b
     games = algo.last_trajectories
     assert len(games) == 16 and {(t.group_id, t.facts["seat"]) for t in games} == {(g, g % 2) for g in range(4)}
     assert algo.place.position == 4 and len({t.task_id for t in games}) == 2
+    assert all(step.metrics == {"letters": len(step.action)} for t in games for step in t.steps), "of its own action"
     assert metrics["rollout/return_seat_0"] == -metrics["rollout/return_seat_1"] and metrics["actor/grad_norm"] > 0
     assert set(algo.evaluate()["agent"]) >= {"eval/return_seat_0", "eval/success_seat_0"}
 

@@ -45,7 +45,11 @@ class Drawn(gymnasium.Env[str, str]):
         type(self).steps += 1
         self.place = MAP[self.place][action]
         done, won = self.place not in MAP, self.place == "won"
-        info = {"success": won, "admissible_actions": sorted(MAP.get(self.place, ()))}
+        info = {
+            "success": won,
+            "admissible_actions": sorted(MAP.get(self.place, ())),
+            "turn_metrics": {"letters": len(action)},
+        }
         return self.place, float(won), done, False, info
 
 
