@@ -162,7 +162,8 @@ class Explorer:
             requests = [request for search in self.searches if (request := self._select_state(search))]
             done = [search for search in self.searches if search.current is None]
             for search in done:
-                self._leave(search)
+                self.searches.remove(search)
+            self.counts.tasks_ended += len(done)
             closed = sum(not search.failed for search in done)
             idle = 0 if any(search.expansions for search in done) else idle + closed
             if not done or self._gives_up():
@@ -218,7 +219,8 @@ class Explorer:
                     Trajectory(search.task_id, search.number, 0, search.seed, end_cause=cause, failed=True)
                 )
             else:
-                search.open(Node.start(expansion.answer, self._key(search, expansion.answer), expansion.snapshot))
+                key = self._key(search, expansion.answer)
+                search.current = Node.start(expansion.answer, key, expansion.snapshot)
 
     def _select_state(self, search: Search) -> Request | None:
         """Return the search's next state and its n(s), backtracking from closed ones; None if no state is left.
@@ -226,7 +228,8 @@ class Explorer:
         A path that is dropped at a closed state has not ended, so no state counts it.
         """
         if self._is_spent(search):
-            search.end()
+            search.current = None
+            search.frontier.clear()
         while (node := search.current) is not None:
             score, rollouts = self.states.allocation(node.key, node.depth, self.most)
             if rollouts:
@@ -243,10 +246,6 @@ class Explorer:
         numbered = [replace(r, spec=replace(r.spec, group_id=self.requests + i)) for i, r in enumerate(requests)]
         self.requests += len(numbered)
         return numbered
-
-    def _leave(self, search: Search) -> None:
-        self.searches.remove(search)
-        self.counts.tasks_ended += 1
 
     # --- taking in ---------------------------------------------------------------------------------------------
 

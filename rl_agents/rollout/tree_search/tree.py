@@ -94,9 +94,6 @@ class Search:
     opened: bool = False
     failed: bool = False
 
-    def open(self, start: Node) -> None:
-        self.opened, self.current = True, start
-
     def point(self, node: Node) -> BranchPoint:
         """Return how a runner reaches a state."""
         actions = tuple(step.action for step in node.steps())
@@ -138,10 +135,6 @@ class Search:
         """Return to the last state on the frontier; False when there is none."""
         self.current = self.frontier.pop() if self.frontier else None
         return self.current is not None
-
-    def end(self) -> None:
-        self.current = None
-        self.frontier.clear()
 
     def trajectory(self, last: Node, end_cause: str, *, success: bool = False, failed: bool = False) -> Trajectory:
         """Return the path to ``last`` as a finished episode, numbered within the task, with S and n of its states."""
