@@ -87,8 +87,8 @@ def extract(argv: Sequence[str]) -> int:
     for domain, (count, inferred) in reading.inferred.items():
         names = ", ".join(tool.name for tool in inferred) or "none"
         print(f"inferred tools of {count} traces ({' '.join(domain.split())[:100]}): {names}")
-    names = ("min_reward", "only_calls", "drop_failed_calls", "thoughts")
-    extracted = extract_turns(reading.traces, Extraction(**{name: getattr(args, name) for name in names}))
+    rules = ("min_reward", "only_calls", "drop_failed_calls", "thoughts")
+    extracted = extract_turns(reading.traces, Extraction(**{name: getattr(args, name) for name in rules}))
     if not extracted.turns:
         raise InputError(f"no turns are left of {len(reading.traces)} traces; excluded: {dict(extracted.left_out)}")
     print(statistics_table(extracted.turns))
