@@ -30,20 +30,11 @@ PRESETS = ("recipes", "sweeps")
 FIRST_KINDS = ("algorithms", "environments", "engines", "truncation_rules")
 KINDS = (*FIRST_KINDS, "rewards", "verifiers", "judges", "agents", *PRESETS)
 
-AUTO: list[Entry] = [
-    {
-        "name": "auto",
-        "summary": "vllm where it can run, torch for small models on CPUs; each run prints its choice and the reason",
-        "reference": "docs/how-to/scale.md",
-    },
-]  # and those of rl_agents.inference.engines
-NO_TRUNCATION: list[Entry] = [
-    {
-        "name": "none",
-        "summary": "no truncation rule: episodes end by the environment, the turn limit or the context length",
-        "reference": "-",
-    }
-]  # and those of rl_agents.rollout.truncation
+#: Besides `rl_agents.inference.engines` and `rl_agents.rollout.truncation`.
+AUTO_SUMMARY = "vllm where it can run, torch for small models on CPUs; each run prints its choice and the reason"
+AUTO: Entry = {"name": "auto", "summary": AUTO_SUMMARY, "reference": "docs/how-to/scale.md"}
+NONE_SUMMARY = "no truncation rule: episodes end by the environment, the turn limit or the context length"
+NO_TRUNCATION: Entry = {"name": "none", "summary": NONE_SUMMARY, "reference": "-"}
 
 
 def build_parser() -> Parser:
@@ -148,8 +139,8 @@ def catalogue() -> dict[str, list[Entry]]:
     return {
         "algorithms": _entries(ALGORITHMS, "algorithm"),
         "environments": [*_entries(ENVIRONMENTS, "environment"), *_classes(), *_entries(FAMILIES, "family")],
-        "engines": [*AUTO, *_entries(ENGINES, "engine")],
-        "truncation_rules": [*NO_TRUNCATION, *_entries(RULES, "truncation rule")],
+        "engines": [AUTO, *_entries(ENGINES, "engine")],
+        "truncation_rules": [NO_TRUNCATION, *_entries(RULES, "truncation rule")],
         "rewards": _entries(REWARDS, "reward"),
         "verifiers": _entries(VERIFIERS, "verifier"),
         "judges": _entries(JUDGES, "judge"),

@@ -30,13 +30,7 @@ ONLY_VLLM = {key.name: key.default for key in keys_of(EngineKeys).values() if ke
 
 
 def settle_engine(settings: Settings) -> None:
-    """Replace ``engine=auto`` by an engine, and write the reason into ``settings.engine_choice``.
-
-    Args:
-        settings: with a checked model folder, or the warm-start model.
-
-    Raises `InputError`: the requested engine is unknown or cannot run here.
-    """
+    """Replace ``engine=auto`` by an engine for a checked model, and write the reason into ``engine_choice``."""
     if settings.engine != "auto":
         if settings.complete and "engine" not in settings.explicit:
             settings.engine_choice = f"engine {settings.engine}: as this run began"

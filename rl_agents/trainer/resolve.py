@@ -119,10 +119,7 @@ def resolve(settings: Settings) -> Settings:
 
 
 def resolve_chat(settings: Settings) -> Settings:
-    """Resolve what a server of the model alone needs: its environment, which may be missing here, is not read.
-
-    Raises `InputError`: see `resolve`.
-    """
+    """Resolve what a server of the model alone needs: its environment, which may be missing, is not read."""
     settings = copy.deepcopy(settings)
     settings.set_defaults(model_note(settings.model).get("settings", {}))
     refuse_contradictions(settings, ALGORITHMS[settings.algo])

@@ -88,16 +88,10 @@ def idle_of(keys: Mapping[str, Any] | Settings) -> dict[str, str]:
 
 
 def layered(alone: Settings, recipe: Mapping[str, Any], flags: Mapping[str, Any]) -> Settings:
-    """Merge a recipe's keys with those of the command line, and omit the recipe's keys that a flag leaves without
-    effect.
+    """Return a recipe's keys under those of the command line, without those that a flag leaves without effect.
 
     ``--config vspo.yaml --set vspo_mode=random`` omits the recipe's ``vspo_temperature``. Keys of another algorithm
-    stay, and so do keys without effect in the recipe alone: they are mistakes.
-
-    Args:
-        alone: the settings of ``recipe``.
-
-    Raises `InputError`: unknown key or a value of the wrong type.
+    stay, and so do keys without effect in the recipe ``alone``: they are mistakes. Raises `InputError`: see `choose`.
     """
     if not flags:
         return alone
