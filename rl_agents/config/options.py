@@ -191,9 +191,13 @@ def _pairs(value: Any) -> Any:
     return {str(own): str(other) for own, other in value.items()}
 
 
-@cache
-def keys_of(cls: Any) -> dict[str, Key]:
+def keys_of(cls: type) -> dict[str, Key]:
     """Return the keys of an options class by name, in the order of declaration."""
+    return _keys_of(typing.cast(Any, cls))
+
+
+@cache
+def _keys_of(cls: Any) -> dict[str, Key]:
     hints = typing.get_type_hints(cls)
     owners = {name: base for base in reversed(cls.__mro__) for name in inspect.get_annotations(base)}
     titles = {name: (base.__doc__ or "").strip().partition("\n")[0].rstrip(".") for name, base in owners.items()}
