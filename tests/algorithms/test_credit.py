@@ -70,7 +70,9 @@ def test_steppo(layout: str) -> None:
     assert targets == pytest.approx([0.9801, 0.99, 1.0], abs=1e-5)
     whitened = per_step(steppo_rows(layout))
     assert whitened == pytest.approx([1.038442, 0.418684, 0.653684, -1.269041, -0.841769], abs=1e-5)
-    assert per_step(steppo_rows(layout, whiten=False, lam=0.95))[:3] == pytest.approx([0.727912, 0.4603, 0.6], abs=1e-5)
+    assert per_step(steppo_rows(layout, whiten=False, gae_lambda=0.95))[:3] == pytest.approx(
+        [0.727912, 0.4603, 0.6], abs=1e-5
+    )
 
 
 @LAYOUTS
@@ -282,7 +284,7 @@ def test_mismatch_correction(kind: str, weights: list[float], kept: int) -> None
         row.old_logprobs = row.logprobs.copy()
         row.old_logprobs[row.mask > 0] += np.array(gap, np.float32)
     sampled = [row.mask > 0 for row in rows]
-    settings = settings_of("grpo", old_logprobs="learner", mismatch=kind)
+    settings = settings_of("grpo", old_logprobs="learner", rollout_correction=kind)
     metrics = assign_credit(ALGORITHMS["grpo"], rows, episodes, settings, {}, 0.0)
     found = np.concatenate([row.correction[at] for row, at in zip(rows, sampled, strict=True)])  # type: ignore[index]
     assert found == pytest.approx(weights, abs=1e-5)

@@ -70,7 +70,7 @@ def test_worked_example_with_other_credit(layout: str) -> None:
     assert to_go == pytest.approx([0.55] * 5 + [-0.55] * 5)
     assert per_step(credited("gigpo", [won], layout, gigpo_omega=0.0)) == [0.0] * 5, "nothing to compare with"
 
-    rows = learned("ppo", [won], layout, gamma=0.9, lam=0.8, whiten=False)
+    rows = learned("ppo", [won], layout, gamma=0.9, gae_lambda=0.8, whiten=False)
     found = {(int(row.segments[j]), j): row.advantages[j] for row in rows for j in np.flatnonzero(row.mask)}
     expected = [a for t in (0, 1, 3, 4, 5) for a in token_advantages(won, t, random_values(won, 0), 0.9, 0.8, False)]
     assert [found[key] for key in sorted(found)] == pytest.approx(expected, abs=1e-6)
@@ -119,7 +119,9 @@ def test_step_gae_over_random_trees(layout: str, trajectories: list[Trajectory],
 @settings(max_examples=40, deadline=None)
 @given(st.lists(trees(), min_size=1, max_size=3), st.booleans())
 def test_token_credit_over_random_trees(layout: str, trajectories: list[Trajectory], bootstrap: bool) -> None:
-    rows = learned("ppo", trajectories, layout, gamma=0.9, lam=0.7, whiten=False, bootstrap_on_truncation=bootstrap)
+    rows = learned(
+        "ppo", trajectories, layout, gamma=0.9, gae_lambda=0.7, whiten=False, bootstrap_on_truncation=bootstrap
+    )
     for number, trajectory in enumerate(trajectories):
         values = random_values(trajectory, number)
         for row in (row for row in rows if row.trajectory == number):

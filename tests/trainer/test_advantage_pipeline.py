@@ -137,7 +137,7 @@ CHOICES: list[tuple[str, dict[str, Any], list[float]]] = [
 def test_cap_and_bounds_are_the_users(method: str, keys: dict[str, Any], expected: list[float]) -> None:
     rows = rows_with("old_logprobs", GAPS, [1.0, 0.0])
     sampled = [row.mask > 0 for row in rows]
-    correct_mismatch(rows, settings_of("grpo", old_logprobs="learner", mismatch=method, **keys))
+    correct_mismatch(rows, settings_of("grpo", old_logprobs="learner", rollout_correction=method, **keys))
     found = [row.correction[at] for row, at in zip(rows, sampled, strict=True)]  # type: ignore[index]
     assert np.concatenate(found) == pytest.approx(expected, abs=1e-5)
 
@@ -194,7 +194,7 @@ def test_a_step_has_a_weight_of_its_own_whatever_the_layout() -> None:
 def test_the_mean_of_one_weight_per_row_is_over_rows(mismatch: str) -> None:
     rows = rows_with("old_logprobs", GAPS, [1.0, 0.0])
     keys = {"rollout_correction_bounds": [0.1, 10.0]} if mismatch == "seq_mis" else {}
-    settings = settings_of("grpo", old_logprobs="learner", mismatch=mismatch, **keys)
+    settings = settings_of("grpo", old_logprobs="learner", rollout_correction=mismatch, **keys)
     metrics = correct_mismatch(rows, settings)
     # Three and two tokens with the products 2.459603, cut to 2, and 0.990050.
     assert metrics["rollout_corr/rollout_is_mean"] == pytest.approx((2.0 + 0.990050) / 2, abs=1e-5)
@@ -222,5 +222,7 @@ def test_effective_sample_size_is_that_of_the_uncut_ratios(kind: str, expected: 
     rows = rows_with("old_logprobs", GAPS, [1.0, 0.0])
     rows[0].old_logprobs[0] += 3.0  # type: ignore[index]
     ratios = np.exp(expected)
-    found = correct_mismatch(rows, settings_of("grpo", old_logprobs="learner", mismatch=kind))["rollout_corr/ess"]
+    found = correct_mismatch(rows, settings_of("grpo", old_logprobs="learner", rollout_correction=kind))[
+        "rollout_corr/ess"
+    ]
     assert found == pytest.approx(ratios.sum() ** 2 / (len(ratios) * (ratios**2).sum()), abs=1e-6)

@@ -22,6 +22,7 @@ from rl_agents.rollout.tree_search.explorer import ScoreVersions
 from rl_agents.rollout.tree_search.iteration import Order, run_iteration
 from rl_agents.rollout.tree_search.saved import explorer_to_json
 from rl_agents.rollout.tree_search.states import PATH
+from rl_agents.trainer import training_step
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
 KEYS: dict[str, Any] = {
@@ -108,17 +109,19 @@ def test_scores_know_their_versions() -> None:
 
 
 @pytest.mark.parametrize("reading", ["learned", "published"])
-def test_samples_are_one_update_old_also_when_resumed(beginner_model_dir: Path, tmp_path: Path, reading: str) -> None:
+def test_samples_are_one_update_old_also_when_resumed(
+    beginner_model_dir: Path, tmp_path: Path, reading: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = build(beginner_model_dir, algo="3spo", reading=reading)
     learned: list[tuple[int, set[int]]] = []
-    learn = whole._learn
+    learn = training_step.learn
 
-    def noted(samples: Sequence[Trajectory], *rest: Any) -> dict[str, float]:
+    def noted(run: Any, samples: Sequence[Trajectory], *rest: Any) -> dict[str, float]:
         siblings = [t for t in samples if t.end_cause != PATH]  # paths are as old as their first step
-        learned.append((whole.policy_version, {step.policy_version for t in siblings for step in t.steps}))
-        return learn(samples, *rest)
+        learned.append((run.policy_version, {step.policy_version for t in siblings for step in t.steps}))
+        return learn(run, samples, *rest)
 
-    whole._learn = noted  # type: ignore[method-assign]
+    monkeypatch.setattr(training_step, "learn", noted)
     before = train(whole, 2)
     assert all(versions <= {now, now - 1} for now, versions in learned)
     assert any(versions == {now - 1} for now, versions in learned), "nothing was learned from beside"
