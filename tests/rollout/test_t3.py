@@ -18,6 +18,7 @@ from rl_agents.errors import InputError
 from rl_agents.orchestrator.rollout_batch import rollout_metrics, truncation_metrics
 from rl_agents.rollout.agent_loop import Limits
 from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, Truncation, hashed_ngrams, make_embedder, question_of
+from rl_agents.trainer.measure import ready
 from rl_agents.trainer.resolve import resolve
 
 # The first guess 123 was answered 0A3B, so that 231 and 312 are left; the secret is 312.
@@ -254,7 +255,7 @@ def test_embedders(tmp_path):
 )
 def test_bad_keys_are_named(keys, message):
     with pytest.raises(InputError, match=message):
-        resolve(Settings.from_dict(keys))
+        ready(Settings.from_dict(keys))
 
 
 def test_the_window_comes_from_the_environment_or_the_key():
