@@ -186,6 +186,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "scale": by("scale_simulation", "table_on_file"),
     "curriculum": by("curriculum", "table"),
     "self_play": by("self_play", "table"),
+    "several environments": by("several_environments", "table"),
     **{f"claim {number}": by("claims.__main__", "table", number) for number in range(1, 14)},
     "opposed": by("claims.__main__", "opposed"),
     "claims from several starts": by("claims.starts", "differences"),

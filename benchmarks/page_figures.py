@@ -46,6 +46,8 @@ class Call:
     server: str = ""
 
 
+#: A variable of extend.md.
+PLUGINS = "--import median_algorithm --import lock_environment --import brief_reward"
 TOUR, OWN = "docs/tutorials/first-run.md", "docs/tutorials/your-own-environment.md"
 CALLS = {
     "tour": Call(TOUR, "--algo grpo --env guess_numbers --iterations 15"),
@@ -54,6 +56,11 @@ CALLS = {
     "shop": Call(OWN, "--algo chain-gae", "run.py sft"),
     "shop steppo": Call(OWN, "--algo steppo", "run.py sft"),
     "brief": Call("docs/how-to/write-a-reward.md", "--import brief_reward"),
+    "recipe": Call("README.md", "--config guess_numbers_grpo"),
+    "plugins": Call("docs/how-to/extend.md", "--algo own-median", "run.py sft"),
+    "lock": Call("docs/environments/gymnasium.md", "--algo grpo --env gymnasium:lock:Lock", "run.py sft"),
+    "coroutine": Call("docs/environments/blackbox.md", "docs.examples.agents.coroutine:agent"),
+    "dial": Call("docs/environments/class.md", "--env class:docs/examples/class/dial.py:Dial --local"),
     "sums": Call("docs/environments/verifiers.md", "docs/examples/verifiers/sums.py"),
 }
 
@@ -84,6 +91,9 @@ def checkout(folder: Path) -> None:
     for path in (ROOT / "docs" / "examples").glob("*/*.py"):
         if path.parent.name in ("plugins", "tutorial"):
             shutil.copy(path, folder)
+    page = (ROOT / CALLS["lock"].page).read_text(encoding="utf-8")
+    (lock,) = re.findall(r"`lock\.py`:\n\n```python\n(.*?)```", page, re.DOTALL)
+    (folder / "lock.py").write_text(lock, encoding="utf-8")
 
 
 def printed(call: Call, words: str = "") -> str:
@@ -125,7 +135,7 @@ def shell(script: str, folder: Path) -> None:
     """
     script = re.sub(r"(^|\n)python ", rf"\1{sys.executable} ", script)
     path = os.pathsep.join([str(folder), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    own = {**os.environ, "RL": str(ROOT), "PYTHONPATH": path}
+    own = {**os.environ, "RL": str(ROOT), "OWN": PLUGINS, "PYTHONPATH": path}
     with (folder / "said").open("w", encoding="utf-8") as said:
         subprocess.run(["bash", "-ec", script], cwd=folder, env=own, check=True, stdout=said)
 

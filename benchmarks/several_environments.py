@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.referee import page_of
 from benchmarks.report import RESULTS, command_line, load, markdown, write_figures
-from rl_agents.reporting.statistics import student_interval
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
 NAME, ENVS = "several_environments", ("guess_numbers", "circuit_decoding", "multihop_qa")
@@ -59,18 +59,20 @@ def in_turn(seed: int, budgets: dict[str, float], model: str, folder: Path) -> d
 
 
 def table() -> str:
-    """Return the table of docs/how-to/several-environments.md."""
-    runs, rows = load(NAME)["runs"].values(), []
+    """Return the table of docs/how-to/several-environments.md: all seeds have one start, so each counts as one."""
+    runs, rows, gaps = load(NAME)["runs"].values(), [], {}
     for env in ("all", *ENVS):
         start, once, turn = ([run[arm][when][env] for run in runs] for arm, when in
                              (("at once", "start"), ("at once", "end"), ("in turn", "end")))  # fmt: skip
-        difference = student_interval([a - b for a, b in zip(once, turn, strict=True)])
-        rows.append([env, *(f"{fmean(values):.2f}" for values in (start, once, turn)), f"{difference:+.2f}"])
-    return markdown(["success on the test tasks", "start", "at once", "in turn", "difference"], rows)
+        gaps[env] = {(str(seed), "0"): a - b for seed, (a, b) in enumerate(zip(once, turn, strict=True))}
+        rows.append([env, *(f"{fmean(values):.2f}" for values in (start, once, turn))])
+    differences = page_of(gaps)
+    head = ["success on the test tasks", "start", "at once", "in turn", "at once - in turn"]
+    return markdown(head, [[*row, str(differences[row[0]])] for row in rows])
 
 
 def main() -> None:
-    args = command_line(__doc__, {"seeds": 3, "iterations": 24}).parse_args()
+    args = command_line(__doc__, {"seeds": 6, "iterations": 72}).parse_args()
     runs: dict[str, Any] = load(NAME)["runs"] if (RESULTS / f"{NAME}.json").is_file() else {}
     for seed in range(args.seeds):
         if str(seed) not in runs:
@@ -79,7 +81,7 @@ def main() -> None:
                 turn = in_turn(seed, once["tokens"], once.pop("model"), Path(folder))
             runs[str(seed)] = {"at once": once, "in turn": turn}
             print(seed, runs[str(seed)], file=sys.stderr)
-            write_figures(NAME, f"python -m benchmarks.{NAME} --seeds {args.seeds}", {"runs": runs})
+            write_figures(NAME, f"python -m benchmarks.{NAME} --seeds {args.seeds} --iterations {args.iterations}", {"runs": runs})
     print(table())
 
 

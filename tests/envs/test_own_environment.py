@@ -81,15 +81,15 @@ def test_everything_of_the_example_reaches_the_agent_loop(folder: Path) -> None:
     spec = env_spec(LOCK)
     assert (spec.max_turns, spec.progress_window) == (6, 2)
     train, test = task_ids(LOCK, "train", {}), task_ids(LOCK, "test", {})
-    assert test == [str(n) for n in range(3, 61, 3)] and not set(train) & set(test) and len(train) == 40
+    assert test[0] == "3 3" and len(test) == 300 and not set(train) & set(test) and len(train) == 600
     env = make_env(LOCK, {})
-    env.reset(seed=1, options={"task_id": "30"})
+    env.reset(seed=1, options={"task_id": "29 30"})
     assert env.step("40")[4]["progress"] and env.step("50")[4]["progress"] is False
     assert takes_snapshots(env, "snapshot")
     state = pickle.loads(pickle.dumps(env.snapshot()))
     other = make_env(LOCK, {})
     other.restore(state)
-    assert other.step("60")[0] == env.step("60")[0] == "lower"
+    assert other.step("58")[0] == env.step("58")[0] == "lower"
     assert other.step("30")[1:3] == (1.0, True)
     with pytest.raises(InputError, match=r"unknown option .*'env\.train_tasks'"):
         read_env_options(spec, {"train_tasks": 3})
@@ -99,13 +99,13 @@ def test_its_demonstrator_makes_a_starter(folder: Path) -> None:
     starter = starter_spec(LOCK)
     options, rng = read_env_options(env_spec(LOCK), {}), random.Random(0)
     dialogues = {task: starter.demonstrate(task, rng, options, 0) for task in task_ids(LOCK, "train", {})}
-    assert dialogues["7"][0][0] == "a number from 1 to 60 opens the lock"
+    assert dialogues["7 9"][0][0] == "a number from 7 to 36 opens the lock"
     wins = sum(solves(make_env(LOCK, {}), task, [a for _, a in turns]) for task, turns in dialogues.items())
-    assert 5 < wins < 40, "mediocre"
+    assert 60 < wins < 400, "mediocre"
     tokenizer = starter.build_tokenizer()
     texts = [text for turns in dialogues.values() for turn in turns for text in turn]
     assert not any(tokenizer.unk_token_id in tokenizer(text).input_ids for text in texts)
-    assert tokenizer.tokenize("<think> 1 to 60 </think> 30") == ["<think>", "1", "to", "60", "</think>", "30"]
+    assert tokenizer.tokenize("<think> 1 to 59 </think> 30") == ["<think>", "1", "to", "59", "</think>", "30"]
     assert starter.defaults["max_response_tokens"] < starter.defaults["max_model_len"] == tokenizer.model_max_length
 
 

@@ -8,7 +8,7 @@ from rl_agents.envs.base import environment
 
 @environment("own-lock")
 class Lock(gymnasium.Env):
-    """Numbers from 1 to 60."""
+    """Thirty numbers."""
 
     observation_space = action_space = Text(max_length=1000)
     max_turns = 6
@@ -16,14 +16,16 @@ class Lock(gymnasium.Env):
 
     @staticmethod
     def task_ids(split):
-        """Every third number is a test task."""
-        return [str(n) for n in range(1, 61) if (n % 3 == 0) == (split == "test")]
+        """A task is the lowest of thirty numbers, and the one that opens. Every third lowest number is for tests."""
+        lowest = [low for low in range(1, 31) if (low % 3 == 0) == (split == "test")]
+        return [f"{low} {n}" for low in lowest for n in range(low, low + 30)]
 
     def reset(self, *, seed=None, options=None):
         """Start with all numbers possible."""
         super().reset(seed=seed)
-        self.secret, self.low, self.high = int(options["task_id"]), 1, 60
-        return "a number from 1 to 60 opens the lock", {}
+        self.low, self.secret = map(int, options["task_id"].split())
+        self.high = self.low + 29
+        return f"a number from {self.low} to {self.high} opens the lock", {}
 
     def step(self, action):
         """Try a number."""
@@ -41,5 +43,6 @@ class Lock(gymnasium.Env):
         return "higher" if guess < self.secret else "lower", 0.0, False, False, info
 
     def demonstrate(self, observation, random):
-        """A mediocre player that the warm-start model imitates."""
-        return f"<think> {self.low} to {self.high} </think> {random.randint(self.low, self.high)}"
+        """A forgetful player that the warm-start model imitates: every other number is any of all."""
+        low, high = random.choice([(self.low, self.high), (1, 59)])
+        return f"<think> {low} to {high} </think> {random.randint(low, high)}"
