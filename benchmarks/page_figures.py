@@ -61,6 +61,7 @@ CALLS = {
     "lock": Call("docs/environments/gymnasium.md", "--algo grpo --env gymnasium:lock:Lock", "run.py sft"),
     "coroutine": Call("docs/environments/blackbox.md", "docs.examples.agents.coroutine:agent"),
     "dial": Call("docs/environments/class.md", "--env class:docs/examples/class/dial.py:Dial --local"),
+    "openenv": Call("docs/environments/openenv.md", "--env openenv --local", server="openenv/server.py 8000"),
     "sums": Call("docs/environments/verifiers.md", "docs/examples/verifiers/sums.py"),
 }
 
@@ -120,7 +121,7 @@ def measured(name: str, seed: int, folder: Path) -> dict[str, float]:
         server = printed(call, call.server)
         address = f"/dev/tcp/127.0.0.1/{server.rpartition(' ')[2]}"
         started = f"until (exec 3<>{address}) 2>/dev/null; do kill -0 $!; sleep 0.2; done"
-        line = f"{server} & trap 'kill $!; wait $!' EXIT\n{started}\n{line}"
+        line = f"{server} & trap 'kill $!; wait $! || true' EXIT\n{started}\n{line}"
     shell(line, folder)
     kept = ("success_start", "success_end", "iterations", "seconds", "cpu_seconds")
     summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
