@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 
 from benchmarks import equal_steps_page as equal
-from benchmarks import real_methods
 from benchmarks.claims.judge import CONFIDENCE
 from benchmarks.doc_tables import COLUMNS, lasts, on_file, turns_until
 from benchmarks.equal_steps import METHODS, WORLDS
 from benchmarks.exact_worlds.__main__ import table as worlds_table
-from benchmarks.referee import over_starts, paired
 from benchmarks.report import load, shown
 from benchmarks.several_starts import at_budget as at_end
 from benchmarks.several_starts import runs_on_file
@@ -294,16 +292,6 @@ def gateway() -> str:
     return joined(*shown, span((own["runner_ms"] for own in costs.values()), ".1f"))
 
 
-def real_lead() -> str:
-    """3spo's lead over GRPO with the pretrained model."""
-    budget, found = real_methods.BUDGETS["treasure"][0], runs_on_file("real_methods_treasure")
-    ends = [real_methods.at_tokens(found[arm], budget, arm) for arm in ("3spo", "grpo")]
-    return shown(over_starts(paired(*ends)), "+.2f")
-
-
-# --- choosing an algorithm
-
-
 def from_three_starts(*arms: str) -> str:
     """Mean success at the budget of webshop, each method tuned alike."""
     found = runs_on_file("starts_webshop")
@@ -406,7 +394,6 @@ RECORDS: Mapping[str, Record] = {
     # README.md
     "first run": lambda: default_job("grpo", "start", "end"),
     # algorithms/README.md
-    "real methods": real_lead,
     "which grpo": choice_without_critic,
     "which chain": choice_of_states,
     "which 3spo": choice_of_search,

@@ -21,7 +21,7 @@ from benchmarks import real_model
 from benchmarks.equal_steps import sets
 from benchmarks.grid import Arm, Run, grid_parser, run_grid
 from benchmarks.real_model import BASE, FOLDER, STEPPO, TRAIN, World
-from benchmarks.referee import Cell, over_starts, read_at
+from benchmarks.referee import Cell, over_starts, page_of, paired, read_at
 from benchmarks.report import markdown
 from benchmarks.several_starts import changed, runs_on_file
 
@@ -105,15 +105,19 @@ def at_tokens(runs: Mapping[Cell, Run], budget: int, name: str) -> dict[Cell, fl
 
 
 def table(world: str) -> str:
-    """Success at the budget, the best method first."""
+    """Success at the budget, the best method first, and what it is above GRPO's, adjusted together."""
     budget, found = BUDGETS[world][0], runs_on_file(f"real_methods_{world}")
+    ends = {method: at_tokens(runs, budget, method) for method, runs in found.items()}
+    leads = page_of({method: paired(own, ends["grpo"]) for method, own in ends.items() if method != "grpo"})
     rows = []
     for method, runs in found.items():
-        end = over_starts(at_tokens(runs, budget, method))
+        end = over_starts(ends[method])
         start = fmean(run["success"]["0"] for run in runs.values())
         cost = fmean(run["cpu_seconds"] for run in runs.values())
-        rows.append((end.mean, (method, str(end.n), str(len(runs)), f"{start:.2f}", f"{end.mean:.2f}", f"{cost:,.0f}")))
-    head = ("method", "starts", "runs", "start", f"success after {budget / 1000:g} k sampled tokens", "CPU-s a run")
+        lead = str(leads.get(method, ""))
+        rows.append((end.mean, (method, str(end.n), f"{start:.2f}", f"{end.mean:.2f}", lead, f"{cost:,.0f}")))
+    after = f"success after {budget / 1000:g} k sampled tokens"
+    head = ("method", "starts", "start", after, "above grpo", "CPU-s a run")
     return markdown(head, [row for _, row in sorted(rows, reverse=True)])
 
 

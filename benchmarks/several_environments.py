@@ -81,7 +81,9 @@ def main() -> None:
                 turn = in_turn(seed, once["tokens"], once.pop("model"), Path(folder))
             runs[str(seed)] = {"at once": once, "in turn": turn}
             print(seed, runs[str(seed)], file=sys.stderr)
-            write_figures(NAME, f"python -m benchmarks.{NAME} --seeds {args.seeds} --iterations {args.iterations}", {"runs": runs})
+            write_figures(
+                NAME, f"python -m benchmarks.{NAME} --seeds {args.seeds} --iterations {args.iterations}", {"runs": runs}
+            )
     print(table())
 
 
