@@ -82,6 +82,7 @@ class EntryKeys:
     env: str = key("", "Environment")
     name: str = key("", "Name in metrics and tasks; if unset: `env`")
     weight: float = key(1.0, "Share of the groups, relative to the other weights", gt=0)
+    advantages: str = key("", "Algorithm whose advantages its rollouts get; if unset: the run's")
 
 
 @dataclass

@@ -76,8 +76,9 @@ class Settings(
         self.only_split = ""
         #: The settings of each of several environments by name, as of a run over it alone; empty for a run over one.
         self.parts: dict[str, Settings] = {}
-        #: Of one of several environments: its share relative to the others', and what begins its task ids.
-        self.weight, self.task_prefix = 1.0, ""
+        #: Of one of several environments: its share relative to the others', what begins its task ids, and the
+        #: algorithm of its advantages; empty: the run's.
+        self.weight, self.task_prefix, self.advantages = 1.0, "", ""
 
     @property
     def each(self) -> Mapping[str, Settings]:
@@ -176,12 +177,15 @@ class Settings(
         self.parts, self.env = parts, joined
 
     def _part(self, entry: Mapping[str, Any]) -> tuple[str, Settings]:
-        """Return the name of an entry, and its keys over those of the run."""
+        """Return the name of an entry, and its keys over those of the run.
+
+        Which other keys ``advantages`` allows is known when the algorithms are (`trainer.resolve`).
+        """
         own = keys_of(sections.EntryKeys)
         for name in entry:
-            if name in KEYS and name not in (*own, *OWN_KEYS):
+            if name in KEYS and name not in (*own, *OWN_KEYS) and not entry.get("advantages"):
                 raise InputError(f"'{name}' holds for the whole run: write it outside of `environments`")
-            if name not in (*own, *OWN_KEYS) and not name.startswith("env."):
+            if name not in (*own, *OWN_KEYS, *KEYS) and not name.startswith("env."):
                 raise unknown_key(name, (*own, *OWN_KEYS))
         keys = read_options(sections.EntryKeys, {name: value for name, value in entry.items() if name in own})
         name = keys.name or keys.env
@@ -189,8 +193,8 @@ class Settings(
             raise InputError(f"`name` must not contain {SEPARATOR}" if keys.env else "`env` is missing")
         part = copy.deepcopy(self)
         part.environments, part.explicit = [], self.explicit - {"environments"}
-        part.update({key: value for key, value in entry.items() if key not in ("name", "weight")})
-        part.weight, part.task_prefix = keys.weight, f"{name}{SEPARATOR}"
+        part.update({key: value for key, value in entry.items() if key not in ("name", "weight", "advantages")})
+        part.weight, part.task_prefix, part.advantages = keys.weight, f"{name}{SEPARATOR}", keys.advantages
         return name, part
 
     def set_defaults(self, data: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import AlgorithmSpec, Memory
 from rl_agents.config import Settings
 from rl_agents.data.samples import FloatArray, Row
@@ -47,8 +48,9 @@ def assign_credit(
     if memory is None:
         for part in settings.each.values():  # whitening is over the rows of one environment
             mine = [row for row in rows if settings.of(trajectories[row.trajectory].task_id) is part]
-            if mine:
-                recipe.credit(mine, trajectories, part)
+            credit = ALGORITHMS[part.advantages].credit if part.advantages else recipe.credit
+            if mine and credit:
+                credit(mine, trajectories, part)
     else:
         memory.credit(rows, trajectories)
         metrics.update(memory.metrics())

@@ -36,7 +36,7 @@ from rl_agents.rewards.base import REWARDS
 from rl_agents.rewards.judges import check_judge
 from rl_agents.rollout.truncation import check_rule, progress_window
 from rl_agents.trainer.model_note import model_defaults, model_note
-from rl_agents.trainer.unused_keys import apply_defaults, idle_keys, layered
+from rl_agents.trainer.unused_keys import advantage_keys, apply_defaults, idle_keys, layered
 
 #: Keys that only the ``config.yaml`` of a run has all of.
 SAVED_KEYS = {*keys_of(RunKeys), *keys_of(ModelKeys)}
@@ -109,9 +109,10 @@ def resolve(settings: Settings) -> Settings:
             raise InputError(f"{name}={getattr(settings, name)} does not work with several environments")
     if recipe.source == "search" or recipe.memory:
         raise InputError(f"{recipe.name} compares states, which several environments do not share; take grpo or gigpo")
-    for name, own in settings.parts.items():
+    for (name, own), entry in zip(settings.parts.items(), settings.environments, strict=True):
         own.only_split = settings.only_split
         with of_part(name):
+            _check_advantages(own, entry, recipe)
             settings.parts[name] = own = _resolved(own, recipe)
             if game_seats(own.env, own.env_options) > 1:
                 raise InputError(f"env.opponent={own.env_options['opponent']}: such games are trained alone")
@@ -137,12 +138,28 @@ def of_part(name: str) -> Iterator[None]:
         raise InputError(f"environment {name}: {error}") from error
 
 
+def _check_advantages(own: Settings, entry: Mapping[str, Any], recipe: AlgorithmSpec) -> None:
+    """Refuse advantages that need more than the rollouts of a group, and keys that these advantages do not read."""
+    able = [
+        name
+        for name, one in ALGORITHMS.items()
+        if one.credit and one.source == "rollouts" and not (one.memory or one.critic or one.teacher)
+    ]
+    if own.advantages and own.advantages not in ALGORITHMS:
+        raise unknown("method of advantages", own.advantages, able)
+    if own.advantages and (recipe.critic or own.advantages not in able):
+        why = f"algo {recipe.name} trains a critic on all environments" if recipe.critic else f"take {', '.join(able)}"
+        raise InputError(f"advantages={own.advantages} needs rollouts alone, without a critic or a search: {why}")
+    for key in entry.keys() & ALL_KEYS.keys() - {"env", *OWN_KEYS} - advantage_keys(own):
+        raise InputError(f"'{key}' holds for the whole run: write it outside of `environments`")
+
+
 def joined(settings: Settings) -> Settings:
     """Return the run over ``settings.parts``: the first one's keys, with the greatest lengths, and all of theirs."""
     first, *others = settings.parts.values()
     run = copy.deepcopy(first)
     for own in others:
-        for name in ALL_KEYS.keys() - {"env", *OWN_KEYS}:
+        for name in ALL_KEYS.keys() - {"env", *OWN_KEYS} - advantage_keys(own):
             setattr(own, name, getattr(first, name))
     for name in ("max_turns", "max_response_tokens", "max_model_len", "max_summary_tokens"):
         setattr(run, name, max(getattr(own, name) for own in settings.parts.values()))
@@ -150,7 +167,8 @@ def joined(settings: Settings) -> Settings:
     run.task_prefix, run.lengths = "", "; ".join(filter(None, (own.lengths for own in settings.parts.values())))
     run.environments = [
         {
-            "env": own.env, "name": name, "weight": own.weight, **{key: getattr(own, key) for key in OWN_KEYS},
+            "env": own.env, "name": name, "weight": own.weight, "advantages": own.advantages,
+            **{key: getattr(own, key) for key in (*OWN_KEYS, *sorted(advantage_keys(own)))},
             **{f"env.{key}": value for key, value in own.env_options.items()},
         }
         for name, own in settings.parts.items()
@@ -162,6 +180,9 @@ def _resolved(settings: Settings, recipe: AlgorithmSpec) -> Settings:
     """Resolve a run over one environment in place; see `resolve`."""
     spec = env_spec(settings.env)
     apply_defaults(settings, recipe)
+    if settings.advantages:
+        theirs = ALGORITHMS[settings.advantages].defaults_of(settings)
+        settings.set_defaults({name: theirs[name] for name in theirs.keys() & advantage_keys(settings)})
     if "temperature" in settings.explicit:  # evaluations sample from the trained policy
         settings.set_defaults({"eval_temperature": settings.temperature})
     settings.set_defaults(model_defaults(settings))

@@ -53,6 +53,12 @@ def stale_correction(settings: Settings, recipe: AlgorithmSpec) -> str:
     return "token_tis" if unit == "token" else "step_tis"
 
 
+def advantage_keys(settings: Settings) -> frozenset[str]:
+    """Return the keys that only the method of an environment's own ``advantages`` reads."""
+    own = settings.advantages
+    return ALGORITHMS[own].reads - ALGORITHMS[settings.algo].reads if own else frozenset()
+
+
 def idle_keys(settings: Settings) -> dict[str, str]:
     """Return the set keys that have no effect, each with the reason.
 
@@ -61,9 +67,10 @@ def idle_keys(settings: Settings) -> dict[str, str]:
     """
     recipe = ALGORITHMS[settings.algo]
     idle: dict[str, str] = {}
+    read = recipe.reads | advantage_keys(settings)
     evaluated = {name for name, value in EVALUATION_KEYS.items() if getattr(settings, name) == value}
     for name in sorted(settings.explicit & KEYS.keys()):
-        users = [] if name in recipe.reads else readers(name)
+        users = [] if name in read else readers(name)
         if users:
             idle[name] = f"has no effect with algo {recipe.name}; it belongs to: {', '.join(sorted(users))}"
         elif missing := unmet(KEYS[name].needs, settings):

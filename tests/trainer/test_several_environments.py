@@ -1,6 +1,7 @@
 """Several environments in one run: one model, one optimizer step, and everything else per environment."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -155,6 +156,43 @@ def test_whitening_is_over_the_rows_of_one_environment() -> None:
     assign_credit(ALGORITHMS["reinforce++"], rows, episodes, settings, {}, 0.0)
     found = [float(row.advantages[row.mask > 0][0]) for row in rows if row.advantages is not None]
     assert found == pytest.approx([-(0.5**0.5), 0.5**0.5] * 2)
+
+
+def test_an_environment_may_have_the_advantages_of_another_method() -> None:
+    """GiGPO compares the two steps at each state, so with gamma the later step counts more; GRPO has one number."""
+    entries = [{"env": "guess_numbers"}, {"env": "webshop", "advantages": "gigpo", "gigpo_omega": 0.5}]
+    settings = ready(Settings.from_dict({**KEYS, "environments": entries}))
+    settings = ready(Settings.restored(settings.to_dict()))
+    guess, shop = settings.parts.values()
+    assert (shop.gamma, shop.gigpo_omega, guess.gamma, settings.gamma) == (0.95, 0.5, 1.0, 1.0)
+    episodes = [
+        episode(group, rewards, group_id=group, task_id=f"{name}::1")
+        for group, name in enumerate(settings.parts) for rewards in ([0.0, 0.0], [0.0, 1.0])
+    ]  # fmt: skip
+    rows = build_samples(episodes, "merged")
+    expected = build_samples(episodes, "merged")
+    assign_credit(ALGORITHMS["grpo"], rows, episodes, settings, {}, 0.0)
+    for method, part, own in (("grpo", guess, expected[:2]), ("gigpo", shop, expected[2:])):
+        credit = ALGORITHMS[method].credit
+        assert credit
+        credit(own, episodes, part)
+    found, wanted = ([row.advantages.tolist() for row in one if row.advantages is not None] for one in (rows, expected))
+    assert found == wanted and len({*found[1]}) < len({*found[3]})
+
+
+@pytest.mark.parametrize(
+    ("keys", "entry", "words"),
+    [
+        ({}, {"advantages": "gigpoo"}, "unknown method of advantages 'gigpoo': did you mean 'gigpo'"),
+        ({}, {"advantages": "3spo"}, "advantages=3spo needs rollouts alone"),
+        ({"algo": "ppo"}, {"advantages": "grpo"}, "algo ppo trains a critic on all environments"),
+        ({}, {"advantages": "gigpo", "lr": 1.0}, "'lr' holds for the whole run"),
+        ({}, {"gamma": 0.5}, "'gamma' holds for the whole run"),
+    ],
+)
+def test_advantages_that_an_environment_cannot_have(keys: dict[str, Any], entry: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=re.escape(words)):
+        ready(Settings.from_dict({**KEYS, **keys, "environments": [GUESS, {"env": "circuit_decoding", **entry}]}))
 
 
 def test_lengths_and_rewards_are_those_of_the_environment() -> None:
