@@ -13,7 +13,7 @@ from trainer.test_algorithm import build
 from trainer.test_run_store import count_generations
 
 from rl_agents.errors import InputError
-from rl_agents.orchestrator import collector
+from rl_agents.orchestrator import collector, runner_pump
 from rl_agents.store.reader import PoolReader, StoreQuery
 from rl_agents.trainer.algorithm import AgentAlgorithm
 
@@ -47,7 +47,8 @@ def test_a_linear_agent_trains_the_weights_of_the_built_in_loop(beginner_model_d
 
 
 def test_an_evaluation_says_how_far_it_is(beginner_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collector, "REPORT_S", 0.02)  # clients of eight agents take longer to build
+    for module in (collector, runner_pump):
+        monkeypatch.setattr(module, "REPORT_S", 0.02)  # clients of eight agents take longer to build
     with redirect_stderr(io.StringIO()) as said:
         assert len(build(beginner_model_dir, **BLACK_BOX).evaluate_policy(episodes=8)) == 8
     lines = re.findall(r"^\[rl_agents\] evaluation: (\d) of 8 episodes after \d+ s$", said.getvalue(), re.MULTILINE)

@@ -116,8 +116,10 @@ def test_an_environment_that_answers_differently_is_sampled_anew(
     train(first, 2)
     assert first.pool is not None
     first.pool.close()
-    told = env.feedback_observation
-    monkeypatch.setattr(env, "feedback_observation", lambda value, style: 2 * f"{told(value, style)} ")
+    end = env.GuessNumbersEnv._end_turn
+    monkeypatch.setattr(
+        env.GuessNumbersEnv, "_end_turn", lambda self, state, said, **rest: end(self, state, 2 * f"{said} ", **rest)
+    )
     second = build(beginner_model_dir)
     second.open_pool(tmp_path / "pool.sqlite")
     sampled = count_generations(second)
