@@ -15,8 +15,8 @@ from rl_agents.trainer.train_loop import TrainLoop
 KEYS: dict[str, Any] = {
     "env": "gymnasium:tests.orchestrator.process_envs:Fickle", "env.train_tasks": 7, "env.test_tasks": 4, "engine":
     "torch", "tasks_per_iteration": 4, "group_size": 4, "iterations": 6, "max_turns": 3, "max_response_tokens": 6,
-    "max_model_len": 128, "engine_timeout_s": 30.0, "lr": 1e-3, "stream": True, "max_staleness": 2, "num_env_runners": 2,
-    "num_learners": 1, "eval_episodes": 0, "checkpoint_interval": 2,
+    "max_model_len": 128, "engine_timeout_s": 30.0, "lr": 1e-3, "stream": True, "max_staleness": 2,
+    "num_env_runners": 2, "num_learners": 1, "eval_episodes": 0, "checkpoint_interval": 2,
 }  # fmt: skip
 
 
