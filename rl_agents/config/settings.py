@@ -186,7 +186,7 @@ class Settings(
             if name in KEYS and name not in (*own, *OWN_KEYS) and not entry.get("advantages"):
                 raise InputError(f"'{name}' holds for the whole run: write it outside of `environments`")
             if name not in (*own, *OWN_KEYS, *KEYS) and not name.startswith("env."):
-                raise unknown_key(name, (*own, *OWN_KEYS))
+                raise unknown_key(name, (*own, *(KEYS if entry.get("advantages") else OWN_KEYS)))
         keys = read_options(sections.EntryKeys, {name: value for name, value in entry.items() if name in own})
         name = keys.name or keys.env
         if not keys.env or SEPARATOR in name:

@@ -16,6 +16,7 @@ from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms import KEYS as ALL_KEYS
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.config import Settings
+from rl_agents.config.aliases import canonical
 from rl_agents.config.loading import load_preset
 from rl_agents.config.options import keys_of, plain_text
 from rl_agents.config.sections import ModelKeys, RunKeys
@@ -144,13 +145,17 @@ def _check_advantages(own: Settings, entry: Mapping[str, Any], recipe: Algorithm
         name
         for name, one in ALGORITHMS.items()
         if one.credit and one.source == "rollouts" and not (one.memory or one.critic or one.teacher)
+        if one.select in (None, ALGORITHMS["dapo"].select)
     ]
     if own.advantages and own.advantages not in ALGORITHMS:
         raise unknown("method of advantages", own.advantages, able)
-    if own.advantages and (recipe.critic or own.advantages not in able):
-        why = f"algo {recipe.name} trains a critic on all environments" if recipe.critic else f"take {', '.join(able)}"
-        raise InputError(f"advantages={own.advantages} needs rollouts alone, without a critic or a search: {why}")
-    for key in entry.keys() & ALL_KEYS.keys() - {"env", *OWN_KEYS} - advantage_keys(own):
+    if own.advantages and recipe.critic:
+        raise InputError(f"advantages={own.advantages}: algo {recipe.name} trains a critic on all environments")
+    if own.advantages and own.advantages not in able:
+        raise InputError(
+            f"advantages={own.advantages} does more than compare the rollouts of a batch; take {', '.join(able)}"
+        )
+    for key in canonical(entry).keys() & ALL_KEYS.keys() - {"env", *OWN_KEYS} - advantage_keys(own):
         raise InputError(f"'{key}' holds for the whole run: write it outside of `environments`")
 
 

@@ -9,7 +9,15 @@ from typing import Any, cast
 from rl_agents.algorithms import ALGORITHMS, KEYS, AlgorithmSpec, Settings, readers
 from rl_agents.algorithms.steppo import RatioLevelKeys
 from rl_agents.config.options import keys_of, unmet
-from rl_agents.config.sections import AsyncKeys, ExpertKeys, RewardKeys, TeacherKeys, TruncationKeys
+from rl_agents.config.sections import (
+    AsyncKeys,
+    DynamicSamplingKeys,
+    ExpertKeys,
+    OverlongKeys,
+    RewardKeys,
+    TeacherKeys,
+    TruncationKeys,
+)
 from rl_agents.config.settings import EVALUATION_KEYS
 
 #: Keys of rollouts and rewards, which have no effect on recorded sessions, and keys that recorded sessions replace.
@@ -18,6 +26,8 @@ PLAYING = {
     "demonstrations", "save_pool", "collapse_monitor", "success_replay", "success_replay_weight",
     "task_sampling", "task_uniform_share",
 }  # fmt: skip
+#: What an algorithm reads to choose groups and responses, and not for advantages.
+CHOICE = {*keys_of(DynamicSamplingKeys), *keys_of(OverlongKeys)}
 #: Keys without effect on sft.
 SAMPLING = {*keys_of(AsyncKeys), *keys_of(ExpertKeys), *keys_of(TeacherKeys), "collapse_monitor", "task_sampling",
             "task_uniform_share", "truncation", "reward"}  # fmt: skip
@@ -56,7 +66,7 @@ def stale_correction(settings: Settings, recipe: AlgorithmSpec) -> str:
 def advantage_keys(settings: Settings) -> frozenset[str]:
     """Return the keys that only the method of an environment's own ``advantages`` reads."""
     own = settings.advantages
-    return ALGORITHMS[own].reads - ALGORITHMS[settings.algo].reads if own else frozenset()
+    return ALGORITHMS[own].reads - ALGORITHMS[settings.algo].reads - CHOICE if own else frozenset()
 
 
 def idle_keys(settings: Settings) -> dict[str, str]:

@@ -184,10 +184,14 @@ def test_an_environment_may_have_the_advantages_of_another_method() -> None:
     ("keys", "entry", "words"),
     [
         ({}, {"advantages": "gigpoo"}, "unknown method of advantages 'gigpoo': did you mean 'gigpo'"),
-        ({}, {"advantages": "3spo"}, "advantages=3spo needs rollouts alone"),
+        ({}, {"advantages": "3spo"}, "advantages=3spo does more than compare the rollouts of a batch"),
         ({"algo": "ppo"}, {"advantages": "grpo"}, "algo ppo trains a critic on all environments"),
         ({}, {"advantages": "gigpo", "lr": 1.0}, "'lr' holds for the whole run"),
         ({}, {"gamma": 0.5}, "'gamma' holds for the whole run"),
+        ({}, {"advantages": "gigpo", "num_generations": 2}, "'group_size' holds for the whole run"),
+        ({}, {"advantages": "gigpo", "dynamic_sampling": True}, "'dynamic_sampling' holds for the whole run"),
+        ({}, {"advantages": "gigpo", "gigpo_omegaa": 1}, "unknown key 'gigpo_omegaa': did you mean 'gigpo_omega'"),
+        ({}, {"advantages": "vspo"}, "advantages=vspo does more than compare"),
     ],
 )
 def test_advantages_that_an_environment_cannot_have(keys: dict[str, Any], entry: dict[str, Any], words: str) -> None:
