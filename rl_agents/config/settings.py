@@ -29,6 +29,11 @@ OWN_KEYS = (
 SEPARATOR = "::"
 
 
+def of_the_run(name: str) -> InputError:
+    """Build the error for a key that one of several environments cannot have for itself."""
+    return InputError(f"'{name}' holds for the whole run: write it outside of `environments`")
+
+
 # Data classes take their fields from the last base to the first: this lists the sections backwards.
 @dataclass(init=False, eq=False, repr=False)
 class Settings(
@@ -182,11 +187,10 @@ class Settings(
         Which other keys ``advantages`` allows is known when the algorithms are (`trainer.resolve`).
         """
         own = keys_of(sections.EntryKeys)
+        allowed = {*own, *(KEYS if entry.get("advantages") else OWN_KEYS)}
         for name in entry:
-            if name in KEYS and name not in (*own, *OWN_KEYS) and not entry.get("advantages"):
-                raise InputError(f"'{name}' holds for the whole run: write it outside of `environments`")
-            if name not in (*own, *OWN_KEYS, *KEYS) and not name.startswith("env."):
-                raise unknown_key(name, (*own, *(KEYS if entry.get("advantages") else OWN_KEYS)))
+            if name not in allowed and not name.startswith("env."):
+                raise of_the_run(name) if name in KEYS else unknown_key(name, allowed)
         keys = read_options(sections.EntryKeys, {name: value for name, value in entry.items() if name in own})
         name = keys.name or keys.env
         if not keys.env or SEPARATOR in name:

@@ -20,7 +20,7 @@ from rl_agents.config.aliases import canonical
 from rl_agents.config.loading import load_preset
 from rl_agents.config.options import keys_of, plain_text
 from rl_agents.config.sections import ModelKeys, RunKeys
-from rl_agents.config.settings import LOCAL_KEYS, OWN_KEYS
+from rl_agents.config.settings import LOCAL_KEYS, OWN_KEYS, of_the_run
 from rl_agents.envs.base import (
     base_environment,
     divide,
@@ -113,7 +113,8 @@ def resolve(settings: Settings) -> Settings:
     for (name, own), entry in zip(settings.parts.items(), settings.environments, strict=True):
         own.only_split = settings.only_split
         with of_part(name):
-            _check_advantages(own, entry, recipe)
+            if own.advantages:
+                _check_advantages(own, entry, recipe)
             settings.parts[name] = own = _resolved(own, recipe)
             if game_seats(own.env, own.env_options) > 1:
                 raise InputError(f"env.opponent={own.env_options['opponent']}: such games are trained alone")
@@ -147,16 +148,16 @@ def _check_advantages(own: Settings, entry: Mapping[str, Any], recipe: Algorithm
         if one.credit and one.source == "rollouts" and not (one.memory or one.critic or one.teacher)
         if one.select in (None, ALGORITHMS["dapo"].select)
     ]
-    if own.advantages and own.advantages not in ALGORITHMS:
+    if own.advantages not in ALGORITHMS:
         raise unknown("method of advantages", own.advantages, able)
-    if own.advantages and recipe.critic:
+    if recipe.critic:
         raise InputError(f"advantages={own.advantages}: algo {recipe.name} trains a critic on all environments")
-    if own.advantages and own.advantages not in able:
+    if own.advantages not in able:
         raise InputError(
             f"advantages={own.advantages} does more than compare the rollouts of a batch; take {', '.join(able)}"
         )
-    for key in canonical(entry).keys() & ALL_KEYS.keys() - {"env", *OWN_KEYS} - advantage_keys(own):
-        raise InputError(f"'{key}' holds for the whole run: write it outside of `environments`")
+    for name in canonical(entry).keys() & ALL_KEYS.keys() - {"env", *OWN_KEYS} - advantage_keys(own):
+        raise of_the_run(name)
 
 
 def joined(settings: Settings) -> Settings:
