@@ -10,19 +10,23 @@ updates after every tick of its search, which is about as often.
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
+
+import numpy as np
 
 from benchmarks import real_model
-from benchmarks.equal_steps import sets
+from benchmarks.equal_steps import COLORS, sets
+from benchmarks.equal_steps import curve as env_curve
 from benchmarks.grid import Arm, Run, grid_parser, run_grid
 from benchmarks.real_model import BASE, FOLDER, STEPPO, TRAIN, World
-from benchmarks.referee import Cell, over_starts, page_of, paired, read_at
-from benchmarks.report import markdown
+from benchmarks.referee import Cell, Difference, over_starts, page_of, paired, read_at, start_means
+from benchmarks.report import RESULTS, drawn, markdown, part_of, shown
 from benchmarks.several_starts import changed, runs_on_file
 
 #: Sampled tokens at which methods are compared, and the iterations that every method needs for them.
@@ -45,6 +49,7 @@ def main() -> None:
         arms = [arm_of(f"{name}, start {number}", name, world, start) for name in args.arms or methods(world)]
         run_grid(arms, changed(args, name=f"real_methods_{args.world}"), fresh=True)
     print(table(args.world))
+    picture()
 
 
 def trained(name: str) -> World:
@@ -96,29 +101,86 @@ def command(*words: str) -> None:
     subprocess.run([sys.executable, "-m", "rl_agents", *words], check=True)
 
 
-def at_tokens(runs: Mapping[Cell, Run], budget: int, name: str) -> dict[Cell, float]:
-    """Return the success of every run after ``budget`` sampled tokens; raises as `read_at`."""
+def worlds() -> list[str]:
+    """Return the tasks with runs on file."""
+    return [world for world in BUDGETS if part_of(f"real_methods_{world}")]
+
+
+def ends(world: str) -> dict[str, dict[Cell, float]]:
+    """Return the success at the budget by method, start and seed; raises as `read_at`."""
+    budget = BUDGETS[world][0]
     return {
-        cell: read_at(budget, list(run["tokens"].values()), list(run["success"].values()), f"{name}, {cell}")
-        for cell, run in runs.items()
+        method: {cell: read_at(budget, *curve(run), f"{method}, {cell}") for cell, run in runs.items()}
+        for method, runs in runs_on_file(f"real_methods_{world}").items()
     }
 
 
+def curve(run: Run) -> tuple[list[float], list[float]]:
+    """Return the sampled tokens and the success of a run's evaluations."""
+    return tokens(run), list(run["success"].values())
+
+
+def tokens(run: Run) -> list[float]:
+    return list(run["tokens"].values())
+
+
+def leads() -> dict[str, Difference]:
+    """Return what every method is above GRPO at the budget, of all tasks, adjusted together."""
+    found = {world: ends(world) for world in worlds()}
+    return page_of(
+        {
+            f"{world}: {method}": paired(own, all_ends["grpo"])
+            for world, all_ends in found.items()
+            for method, own in all_ends.items()
+            if method != "grpo"
+        }
+    )
+
+
 def table(world: str) -> str:
-    """Success at the budget, the best method first, and what it is above GRPO's, adjusted together."""
-    budget, found = BUDGETS[world][0], runs_on_file(f"real_methods_{world}")
-    ends = {method: at_tokens(runs, budget, method) for method, runs in found.items()}
-    leads = page_of({method: paired(own, ends["grpo"]) for method, own in ends.items() if method != "grpo"})
-    rows = []
-    for method, runs in found.items():
-        end = over_starts(ends[method])
-        start = fmean(run["success"]["0"] for run in runs.values())
-        cost = fmean(run["cpu_seconds"] for run in runs.values())
-        lead = str(leads.get(method, ""))
-        rows.append((end.mean, (method, str(end.n), f"{start:.2f}", f"{end.mean:.2f}", lead, f"{cost:,.0f}")))
-    after = f"success after {budget / 1000:g} k sampled tokens"
-    head = ("method", "starts", "start", after, "above grpo", "CPU-s a run")
+    """Success at the budget, the best method first, and what it is above GRPO's."""
+    above, budget, rows = leads(), BUDGETS[world][0], []
+    for method, success in ends(world).items():
+        runs, end = runs_on_file(f"real_methods_{world}")[method].values(), over_starts(success)
+        start, cost = fmean(run["success"]["0"] for run in runs), fmean(run["cpu_seconds"] for run in runs)
+        steps = fmean(read_at(budget, tokens(run), env_curve(run)[0]) for run in runs)
+        lead = str(above.get(f"{world}: {method}", ""))
+        rows.append((end.mean, (method, str(end.n), f"{start:.2f}", shown(end), lead, f"{steps:,.0f}", f"{cost:,.0f}")))
+    after = f"after {budget / 1000:g} k sampled tokens"
+    head = ("method", "starts", "start", after, "above grpo", "environment steps", "CPU-s a run")
     return markdown(head, [row for _, row in sorted(rows, reverse=True)])
+
+
+def picture() -> None:
+    """Write results/real_methods.png: curves over sampled tokens, and success at the budget with intervals."""
+    names = worlds()
+    size = {"figsize": (8.5, 3.2 * len(names)), "squeeze": False}
+    with drawn(RESULTS / "real_methods.png", len(names), 2, **size) as (_, axes):
+        for world, (curves, at_end) in zip(names, axes, strict=True):
+            draw(world, curves, at_end)
+
+
+def draw(world: str, curves: Any, at_end: Any) -> None:
+    """Draw a task: mean curves of the methods, and below each other their means, intervals and starts."""
+    budget, success = BUDGETS[world][0], ends(world)
+    order = sorted(success, key=lambda method: over_starts(success[method]).mean)
+    for row, method in enumerate(order):
+        color = COLORS[list(methods(real_model.WORLDS[world])).index(method)]
+        grid = np.linspace(0, budget, 60)
+        runs = runs_on_file(f"real_methods_{world}")[method].values()
+        mean = np.mean([np.interp(grid, *curve(run)) for run in runs], axis=0)
+        curves.plot(grid / 1000, mean, color=color, linewidth=1.8)
+        end, starts = over_starts(success[method]), start_means(success[method])
+        if not math.isnan(end.low):
+            at_end.plot((end.low, end.high), (row, row), color=color)
+        at_end.plot(starts, [row] * len(starts), "|", color=color, markersize=9)
+        at_end.plot(end.mean, row, "o", color=color)
+    curves.set(xlabel="thousand sampled tokens", ylabel="success on test tasks", title=world, ylim=(0, 1.02))
+    after = f"success after {budget / 1000:g} k sampled tokens"
+    at_end.set(xlim=(0, 1.3), xlabel=after, title="means, starts, 95% intervals")
+    at_end.set_yticks(range(len(order)), order)
+    for axis in (curves, at_end):
+        axis.grid(alpha=0.3)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import math
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
@@ -18,6 +20,7 @@ from benchmarks import doc_tables
 from benchmarks.claims.judge import BLIND, CONFIDENCE, CONTRADICTED, HOLDS, LOOKS, MOST_SEEDS, Finding, find, together
 from benchmarks.claims.registry import CLAIMS, ELSEWHERE, OPPOSED, Comparison
 from benchmarks.grid import Arm, Run, run_grid
+from benchmarks.referee import holm
 from benchmarks.report import command_line, drawn, load, markdown, part_of
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images" / "claims"
@@ -36,6 +39,7 @@ def main() -> None:
         if number not in CLAIMS or number in ELSEWHERE:
             parser.error(f"claim {number}: {', '.join(str(n) for n in CLAIMS if n not in ELSEWHERE)} have plain arms")
         run(CLAIMS[number], args.until, args.jobs)
+    adjusted.cache_clear()
     IMAGES.mkdir(parents=True, exist_ok=True)
     for number, comparisons in CLAIMS.items():
         picture(number, [judge(own) for own in comparisons], IMAGES / f"{number}.png")
@@ -46,7 +50,8 @@ def main() -> None:
 def run(comparisons: Sequence[Comparison], until: int, jobs: int) -> None:
     """Add seeds, in steps of `LOOKS`, until every comparison is decided."""
     for seeds in (look for look in LOOKS if look <= until):
-        open_ones = [c for c in comparisons if judge(c).finding.verdict not in (HOLDS, CONTRADICTED)]
+        adjusted.cache_clear()
+        open_ones = [c for c in comparisons if verdict_of(c) not in (HOLDS, CONTRADICTED)]
         for file in dict.fromkeys(comparison.file for comparison in open_ones):
             wanted, stored = {arm for c in open_ones if c.file == file for arm in c.arms}, load(file)["arms"]
             arms = [Arm(name, tuple(stored[name]["flags"])) for name in stored if name in wanted]
@@ -76,9 +81,24 @@ def judge(comparison: Comparison) -> Judged:
     return Judged(comparison, finding, fmean(hours) if hours else math.nan)
 
 
+@cache
+def adjusted() -> dict[str, float]:
+    """Return Holm's p of every comparison of the page, by name and measure."""
+    found = {key_of(own): judge(own).finding.p for own in (*chain(*CLAIMS.values()), *OPPOSED)}
+    return dict(zip(found, holm(list(found.values())), strict=True))
+
+
+def key_of(comparison: Comparison) -> str:
+    return f"{named(comparison)}, {comparison.measure.name}"
+
+
+def verdict_of(comparison: Comparison) -> str:
+    return judge(comparison).finding.verdict(adjusted()[key_of(comparison)])
+
+
 def verdict(number: int) -> str:
     """Return the comparisons' verdict on a claim; the page may say that they cannot decide it."""
-    return together([judge(own).finding.verdict for own in CLAIMS[number]])
+    return together([verdict_of(own) for own in CLAIMS[number]])
 
 
 def table(number: int) -> str:
@@ -99,7 +119,7 @@ def row(judged: Judged) -> tuple[str, ...]:
         comparison.measure.name + ("" if comparison.sign > 0 else ", less is better"),
         effect(found),
         "-" if comparison.paper is None else f"{comparison.paper:+.3f}",
-        found.verdict if comparison.telling else BLIND,
+        verdict_of(comparison) if comparison.telling else BLIND,
         str(found.effect.n),
         "-" if math.isnan(found.resolution) else f"{found.resolution:.3f}",
         "-" if found.wanted is None else needed(found.wanted, judged.per_seed),

@@ -1,8 +1,8 @@
 """Verdicts from paired differences: their intervals, and the smallest effect that they can detect.
 
 Runs with the same seed share tasks and some random numbers; their difference is one observation. Seeds are added in
-steps of `LOOKS`. The intervals hold for all looks together (Bonferroni), so stopping at the first decision is wrong
-in at most 5 % of cases.
+steps of `LOOKS`. The intervals hold for all looks together (Bonferroni). A verdict stands only if it remains after
+Holm's adjustment for all comparisons of the page, so the whole page has a wrong one in at most 5 % of cases.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ MOST_SEEDS = 1000
 
 HOLDS, DIRECTION, NOTHING, CONTRADICTED = "holds", "holds in direction", "does not show", "contradicted"
 SMALL = "ahead, but below half of the paper's"
+#: Of an interval that excludes 0, but not after the adjustment for the other comparisons of the page.
+HOLDS_ALONE, AGAINST_ALONE = "holds alone", "contradicted alone"
 TOO_FEW, UNTOLD, BLIND = "too few seeds", "not measured", "cannot test it"
 
 
@@ -44,7 +46,24 @@ class Finding:
     paper: float | None = None
 
     @property
-    def verdict(self) -> str:
+    def p(self) -> float:
+        """Two-sided p of "no difference", for all looks together (t test over the differences)."""
+        from scipy.special import stdtr
+
+        if self.effect.n < LOOKS[0] or not self.spread > 0:
+            return 1.0
+        t = abs(self.effect.mean) * math.sqrt(self.effect.n) / self.spread
+        return min(1.0, len(LOOKS) * 2 * float(stdtr(self.effect.n - 1, -t)))
+
+    def verdict(self, adjusted: float) -> str:
+        """Return the verdict; ``adjusted`` is p after the adjustment for the page."""
+        own = self.own_verdict
+        if adjusted < ERROR:
+            return own
+        return {HOLDS: HOLDS_ALONE, SMALL: HOLDS_ALONE, CONTRADICTED: AGAINST_ALONE}.get(own, own)
+
+    @property
+    def own_verdict(self) -> str:
         if math.isnan(self.effect.mean):
             return UNTOLD
         if self.effect.n < LOOKS[0]:
@@ -85,25 +104,23 @@ def seeds_for(effect: float, spread: float) -> int:
 def together(verdicts: Sequence[str]) -> str:
     """Return the verdict on a claim with several comparisons.
 
-    It holds if all hold, is contradicted if one is, and holds in direction if all do at least that.
+    One verdict if all are equal, else the number of each.
     """
     told = [verdict for verdict in verdicts if verdict not in (TOO_FEW, UNTOLD)]
     if not told:
         return TOO_FEW if TOO_FEW in verdicts else UNTOLD
-    if CONTRADICTED in told:
-        return CONTRADICTED if len(set(told)) == 1 else _mixed(told)
-    if len(set(told)) == 1:
-        return told[0]
-    return DIRECTION if DIRECTION in told and NOTHING not in told else _mixed(told)
+    return told[0] if len(set(told)) == 1 else _mixed(told)
 
 
 def _mixed(verdicts: Sequence[str]) -> str:
-    one = {CONTRADICTED: f"is {CONTRADICTED}", SMALL: f"is {SMALL}"}
+    one = {verdict: f"is {verdict}" for verdict in (CONTRADICTED, AGAINST_ALONE, SMALL)}
     many = {
         HOLDS: "hold",
+        HOLDS_ALONE: "hold alone",
         SMALL: "are ahead, but below half of the paper's",
         DIRECTION: "hold in direction",
         NOTHING: "do not show",
+        AGAINST_ALONE: f"are {AGAINST_ALONE}",
         CONTRADICTED: f"are {CONTRADICTED}",
     }
     counts = {verdict: verdicts.count(verdict) for verdict in many if verdict in verdicts}

@@ -7,7 +7,18 @@ import pytest
 
 from benchmarks.claims import __main__ as claims
 from benchmarks.claims import starts
-from benchmarks.claims.judge import CONTRADICTED, DIRECTION, HOLDS, NOTHING, TOO_FEW, UNTOLD, find, seeds_for
+from benchmarks.claims.judge import (
+    AGAINST_ALONE,
+    CONTRADICTED,
+    DIRECTION,
+    HOLDS,
+    HOLDS_ALONE,
+    NOTHING,
+    TOO_FEW,
+    UNTOLD,
+    find,
+    seeds_for,
+)
 from benchmarks.claims.registry import CLAIMS
 
 PAGE = Path(__file__).parents[2] / "docs" / "research" / "claims.md"
@@ -54,7 +65,7 @@ def test_power_by_hand() -> None:
     found = find([0.08, 0.10, 0.12], paper=0.05)
     assert (found.effect.mean, found.spread) == pytest.approx((0.10, 0.02))
     assert found.effect.low == pytest.approx(0.10 - 0.1023, abs=2e-4)
-    assert found.verdict == DIRECTION, "98.75 %, not 95 %: its interval would be above 0"
+    assert found.verdict(0.0) == DIRECTION, "98.75 %, not 95 %: its interval would be above 0"
     # t(0.8, 2) = 1.0607, so that 3 seeds find (8.860 + 1.061) * 0.011547 = 0.1146 in four of five cases.
     assert found.resolution == pytest.approx(0.1146, abs=2e-4)
     # n = 4: (5.392 + 0.978) * 0.02 / 2 = 0.0637; n = 5: (4.315 + 0.941) * 0.02 / sqrt(5) = 0.0470.
@@ -62,11 +73,27 @@ def test_power_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("differences", "verdict"),
+    ("differences", "verdict", "unadjusted"),
     [
-        ([0.1, 0.1001, 0.0999], HOLDS), ([-0.1, -0.1001, -0.0999], CONTRADICTED), ([0.3, -0.1, 0.0], DIRECTION),
-        ([-0.3, 0.1, 0.0], NOTHING), ([0.1, 0.11], TOO_FEW), ([], UNTOLD), ([math.nan, math.nan, 0.1], TOO_FEW),
+        ([0.1, 0.1001, 0.0999], HOLDS, HOLDS_ALONE), ([-0.1, -0.1001, -0.0999], CONTRADICTED, AGAINST_ALONE),
+        ([0.3, -0.1, 0.0], DIRECTION, DIRECTION), ([-0.3, 0.1, 0.0], NOTHING, NOTHING),
+        ([0.1, 0.11], TOO_FEW, TOO_FEW), ([], UNTOLD, UNTOLD), ([math.nan, math.nan, 0.1], TOO_FEW, TOO_FEW),
     ],
 )  # fmt: skip
-def test_verdicts(differences: list[float], verdict: str) -> None:
-    assert find(differences, None).verdict == verdict
+def test_verdicts(differences: list[float], verdict: str, unadjusted: str) -> None:
+    """Of an adjusted p below and above 5%."""
+    assert find(differences, None).verdict(0.04) == verdict
+    assert find(differences, None).verdict(0.06) == unadjusted
+
+
+def test_p_counts_every_look() -> None:
+    """t = 0.10 / (0.02 / sqrt(3)) = 8.66 with 2 degrees of freedom: p = 0.01307, times four looks."""
+    assert find([0.08, 0.10, 0.12], None).p == pytest.approx(4 * 0.01307, abs=1e-4)
+    assert find([0.1, 0.1], None).p == 1.0, "too few seeds"
+
+
+def test_verdicts_are_adjusted_for_all_comparisons_of_the_page() -> None:
+    """PRS on long answers: its interval excludes 0, p of it alone is 0.04, and 61 comparisons are on the page."""
+    (own,) = [c for c in CLAIMS[13] if c.file == "prs_long_form" and "vspo" not in c.ours]
+    assert claims.judge(own).finding.effect.high < 0 and claims.verdict_of(own) == AGAINST_ALONE
+    assert len(claims.adjusted()) == 61 and "for the 61 comparisons" in PAGE.read_text(encoding="utf-8")
