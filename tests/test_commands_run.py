@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from chat_models import save_chat_model
-from data.test_tables_in_use import HOTPOT, TOOL, dialogue, written
+from data.made_tables import HOTPOT, TOOL, dialogue, written
 from envs.alfworld.games import write_games
 from envs.test_multihop_qa import HOTPOT as OFFICIAL
 from envs.test_multihop_qa import MUSIQUE

@@ -36,3 +36,25 @@ def policy_weights(algo: AgentAlgorithm) -> dict[str, torch.Tensor]:
 
 def equal(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:
     return all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+
+
+KEYS: dict[str, Any] = {"tasks_per_iteration": 4, "group_size": 4, "eval_episodes": 8}
+
+
+def build(model_dir: Path, env: str = "guess_numbers", **keys: Any) -> AgentAlgorithm:
+    config = AgentConfig().environment(env).training(model=str(model_dir), **{**KEYS, **keys}).local()
+    return config.build_algo()
+
+
+def count_generations(algo: AgentAlgorithm) -> list[int]:
+    """The seeds that the engine is asked to sample with from now on."""
+    assert algo.rollout_workers is not None and algo.rollout_workers.engine is not None
+    engine, seeds = algo.rollout_workers.engine, []
+    generate = engine.generate
+
+    async def counted(prompt_ids: Any, sampling: Any, *rest: Any) -> Any:
+        seeds.append(sampling.seed)
+        return await generate(prompt_ids, sampling, *rest)
+
+    engine.generate = counted  # type: ignore[method-assign]
+    return seeds

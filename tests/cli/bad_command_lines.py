@@ -18,7 +18,6 @@ ROWS = """
 --set placement=colocate engine_mode=async => placement=colocate: engine_mode=async has processes of its own
 --set tensor_parallel=2 => key 'tensor_parallel' has no effect without engine_mode=async
 --set learner_sharding=fsdp => key 'learner_sharding' has no effect without num_learners
---set learner_sharding=fsdp num_learners=1 => learner_sharding=fsdp needs num_learners of 2 or more, not 1
 --set optimizer=muon learner_sharding=fsdp num_learners=2 => learner_sharding=fsdp with optimizer=muon: Muon needs who
 --set truncation=t4 => unknown truncation 't4': did you mean 't3'?
 --set reward=judge => unknown reward 'judge': valid: environment, prs
@@ -46,11 +45,9 @@ eval --model= --local => --model '': the value is empty; is a shell variable uns
 --set LR=1 => unknown key 'LR': did you mean 'lr'?
 --env guess_numbers,circuit_decodin => unknown environment 'circuit_decodin': did you mean 'circuit_decoding'?
 --env guess_numbers,circuit_decoding --algo 3spo => 3spo compares states, which several environments do not share; ta
---env guess_numbers,circuit_decoding --algo chain-gae => chain-gae compares states, which several environments do not
 --env guess_numbers,circuit_decoding --set env.circuits=2 => environment guess_numbers: unknown option of environment
 --env guess_numbers,circuit_decoding --set expert_data=x.jsonl => expert_data=x.jsonl does not work with several envir
 --set 'environments=[{env: webshop, lr: 1}]' => environments, entry 1: 'lr' holds for the whole run: write it outside of
---set 'environments=[{env: webshop, algo: gigpo}]' => environments, entry 1: 'algo' holds for the whole run: write it ou
 --set 'environments=[{env: webshop, max_turn: 1}]' => environments, entry 1: unknown key 'max_turn': did you mean 'max_t
 --set environments=[] => environments=[]: it lists none; give entries such as {env: NAME}, or set env=NAME
 --set environments=[webshop] => environments=['webshop']: entry 1: must be a valid mapping, such as {env: NAME}
@@ -75,7 +72,6 @@ eval --model= --local => --model '': the value is empty; is a shell variable uns
 --bogus => unknown flag '--bogus': valid: --algo, --config, --env
 --lr 1e-4 => --lr is no flag but a key: write --set lr=VALUE
 --eval-episodes=3 => --eval-episodes=3 is no flag but a key: write --set eval_episodes=3
-serve --max-sessions 3 => --max-sessions is no flag but a key: write --set max_sessions=VALUE
 view --lr 3 => unknown flag '--lr': did you mean '--port'?
 --set output=o => --set output=o: write --output o
 --set local=true => --set local=true: write --local
@@ -83,33 +79,19 @@ serve --checkpoint . --set model=x => --set model=x: write --checkpoint x
 serve --checkpoint . --set port=1 => --set port=1: write --port 1
 eval --checkpoint R --set eval_episodes=112 => --set eval_episodes=112: write --episodes 112
 eval --checkpoint R --set seed=1 => --set seed=1: write --seed 1
-eval --checkpoint R --set temperature=0 => --set temperature=0: write --temperature 0
-eval --checkpoint R --set seeds=2 => --set seeds=2: write --seeds 2
 gateway --model . --set engine=torch => --set engine=torch: write --engine torch
-gateway --model . --set pool=p => --set pool=p: write --pool p
 sft --set env=webshop => --set env=webshop: write --env webshop
 pivot profile --traces t --model m --set group_size=3 => --set group_size=3: write --rollouts 3
 pivot profile --traces t --model m --set algo=grpo => --set algo=grpo: pivot profile sets it itself
 tune s.yaml --set output=o => --set output=o: write --output o
 --set learning_rte=1e-4 => unknown key 'learning_rte': did you mean 'learning_rate'?
 --set aplha=3 => unknown key 'aplha': did you mean hgpo_alpha or lora_alpha or score_alpha or vspo_alpha? A key of the
---set lora_aplha=3 => unknown key 'lora_aplha': did you mean 'lora_alpha'?
---set lerning_rate=1e-4 => unknown key 'lerning_rate': did you mean 'learning_rate'?
---set Learning_Rate=1 => unknown key 'Learning_Rate': did you mean 'learning_rate'?
---set kl_coeff=1 => unknown key 'kl_coeff': did you mean 'kl_coef'?
---set num_generation=4 => unknown key 'num_generation': did you mean 'num_generations'?
---set max_token=5 => unknown key 'max_token': did you mean 'max_tokens'?
---set groupsize=4 => unknown key 'groupsize': did you mean 'group_size'?
 --set gruop_size=4 => unknown key 'gruop_size': did you mean 'group_size'?
---set evalepisodes=3 => unknown key 'evalepisodes': did you mean 'eval_episodes'?
---set entropy=0.1 => unknown key 'entropy': did you mean 'entropy_coef'?
 --set batch_sze=3 => unknown key 'batch_sze': set tasks_per_iteration (tasks) and group_size (rollouts of each) instead
 --set tasks=x.jsonl => unknown key 'tasks': did you mean 'tasks_changed'? A key of the environment is env.tasks
 --set xyzzy=1 => unknown key 'xyzzy': `run.py list --keys` shows all. A key of the environment is env.xyzzy
 --set env.pompt=x => unknown option of environment guess_numbers 'env.pompt': did you mean 'env.prompt'?
 --env gymnasum:market:Market => unknown environment 'gymnasum:market:Market': did you mean 'gymnasium:market:Market'?
---env gym:market:Market => did you mean 'gymnasium:market:Market'?
---env market:Market => did you mean 'gymnasium:market:Market'?
 --env market.py:Market => did you mean 'gymnasium:market.py:Market'?
 --env clas:market:Market => unknown environment 'clas:market:Market': did you mean 'class:market:Market'?
 --env class:market => environment class:market: write <module>:<name>
@@ -117,21 +99,13 @@ tune s.yaml --set output=o => --set output=o: write --output o
 --env gymnasium:CartPole => unknown gymnasium environment 'CartPole': did you mean 'CartPole-v1'?
 --env gymnasium:market => unknown gymnasium environment 'market': gymnasium registers none of that name. Your own is gym
 --env guess => unknown environment 'guess': did you mean 'guess_numbers'?
---env black-box => unknown environment 'black-box': did you mean 'blackbox'?
---env Webshp => unknown environment 'Webshp': did you mean 'webshop'?
 --algo gpro => unknown algorithm 'gpro': did you mean 'grpo'?
---algo pop => unknown algorithm 'pop': did you mean 'ppo'?
---algo dr_grpo => unknown algorithm 'dr_grpo': did you mean 'dr-grpo'?
---algo r1oo => unknown algorithm 'r1oo': did you mean 'rloo'?
---algo reinforce => unknown algorithm 'reinforce': did you mean 'reinforce++'?
 --algo reinforce_plus_plus => did you mean 'reinforce++'?
 --algo t3 => unknown algorithm 't3': valid: 3spo, chain-gae
 --config guess_number_grpo => unknown recipe 'guess_number_grpo': did you mean 'guess_numbers_grpo'?
 --config grpo => unknown recipe 'grpo': `run.py list recipes` shows all
---set reward=pr => unknown reward 'pr': did you mean 'prs'?
 train extra => unexpected argument 'extra' (see run.py --help)
 eval --model x --checkpoint y => --checkpoint and --model exclude each other; --compare DIR DIR takes several policies
-eval --model . --temperature nan => .: no Hugging Face model there (no config.json)
 eval --model . --episodes 0 => --episodes 0: must be at least 1
 eval --model . --temperature -1 => .: no Hugging Face model there (no config.json)
 eval --checkpoint . => not the output folder of a run (no config.yaml)
@@ -141,7 +115,6 @@ gateway --model . --pool . => --pool .: a folder; name a file, such as pool.sqli
 doctor --quick --set lr=1 => --quick only checks package versions: leave it out, or give no --config, --set or
 sft --set algo=ppo => --set algo=ppo: the sft command imitates a scripted player; it has no other algorithm
 sft --iterations 3 => --seed, --iterations and --set make a model other than the cached one: give --output DIR
-sft --output o --iterations 3 --set iterations=4 => iterations is given twice: by its flag (3) and by --set iterations=4
 tune => tune needs a sweep file, such as tune_configs/sweeps/vspo_small.yaml (see run.py tune --he
 tune nowhere.yaml => nowhere.yaml: no such file
 tune --resume . => --resume .: not the output folder of a sweep (no sweep.yaml)
@@ -158,9 +131,7 @@ evl => unknown command 'evl': did you mean 'eval'?
 --set model=no/such/model => no/such/model
 --pool nowhere => nowhere: no such pool
 --pool p --set group_size=4 => key 'group_size' has no effect with pool=p
---pool p --set pool=q => pool is given twice
 --pool p --algo 3spo --env guess_numbers => pool=p: 3spo samples at states of its own choice
-eval --model . --set model=x => --set model=x: write --model x
 eval --model . --set eval_temperature=1 --temperature 0 => eval_temperature is given twice: by its flag (0.0)
 eval => eval needs one of --checkpoint DIR, --model DIR and --compare DIR DIR ...
 eval --model . --split dev => invalid choice: 'dev'

@@ -44,12 +44,12 @@ def check(argv: list[str], capsys: pytest.CaptureFixture[str]) -> int:
 def test_keys_and_values_at_random(starts, capsys) -> None:
     rng = random.Random(1)
     refused = 0
-    for _ in range(400):
+    for _ in range(150):
         chosen = [f"{rng.choice(KEYS)}={rng.choice(VALUES)}" for _ in range(rng.randrange(1, 3))]
         algo = ["--algo", rng.choice([*ALGORITHMS, "x"])] if rng.random() < 0.5 else []
         env = ["--env", rng.choice(["guess_numbers", "circuit_decoding", "x"])] if rng.random() < 0.5 else []
         refused += check([*algo, *env, "--set", *chosen], capsys) == 2
-    assert refused > 250, "most of it cannot work"
+    assert refused > 90, "most of it cannot work"
 
 
 SCRAPS = [b"\x00", b"\xff", b"{", b"]", b":", b"\n", b"\t", b'"', b"- ", b"#", b"&a ", b"!!int "]
@@ -71,7 +71,7 @@ def mutated(rng: random.Random, text: bytes) -> bytes:
 def test_presets_at_random(starts, capsys, tmp_path) -> None:
     rng, path = random.Random(2), tmp_path / "p.yaml"
     good = yaml.safe_dump({"algo": "grpo", "lr": 0.1, "betas": [0.9, 0.95], "context": "append", "env.prompt": "paper"})
-    for _ in range(250):
+    for _ in range(100):
         path.write_bytes(mutated(rng, good.encode()))
         check(["--config", str(path)], capsys)
 
@@ -105,7 +105,7 @@ TRACE = {
 def test_data_files_at_random(name, good, read, tmp_path) -> None:
     rng, path, bad = random.Random(3), tmp_path / name, 0
     values = [None, 3, [], {}, "", [[]], [None], {"a": 1}, True, "\ud800", "x"]
-    for number in range(400):
+    for number in range(200):
         text = json.dumps(good).encode()
         if number % 2:
             path.write_bytes(mutated(rng, text))
@@ -121,4 +121,4 @@ def test_data_files_at_random(name, good, read, tmp_path) -> None:
         except InputError as error:
             bad += 1
             assert str(path) in str(error) and "\n" not in str(error)
-    assert bad > 40 or name == "t.jsonl"
+    assert bad > 20 or name == "t.jsonl"

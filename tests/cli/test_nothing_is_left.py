@@ -78,8 +78,6 @@ FEW = "tasks_per_iteration=2 group_size=2 minibatches=1 eval_episodes=2 max_mode
 TRAIN = f"--local --env gymnasium:faulty:Faulty --iterations 2 --output new/out --set model=../given/model {FEW}"
 
 INPUTS = {
-    "no such environment": "--env gues_numbers --output new/out",
-    "no such model": "--output new/out --set model=nowhere",
     "model without weights": "--output new/out --set model=../given/no_weights",
     "judge without server": f"{TRAIN} reward=prs",
     "no snapshots": f"{TRAIN} algo=3spo group_size=4 branching=snapshot",
@@ -87,7 +85,6 @@ INPUTS = {
     "steps fail": f"{TRAIN} env.kwargs={{at: step, after: 0}}",
     "no evaluation, and steps fail": f"{TRAIN} env.kwargs={{at: step, after: 5}}",
     "output under a file": "--local --output ../given/a_file/new/out",
-    "sft under a file": "sft --env guess_numbers --output ../given/a_file/out",
     "sweep of a missing model": "tune ../given/bad_sweep.yaml --output new/out",
     "sweep under a file": "tune ../given/sweep.yaml --output ../given/a_file/out",
     "eval of a broken environment": f"eval --local --env gymnasium:faulty:Faulty --model ../given/model "

@@ -4,12 +4,10 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pyarrow
-import pyarrow.parquet as parquet
 import pytest
 from chat_tokenizers import qwen
+from data.made_tables import HOTPOT, TOOL, dialogue, written
 
 from rl_agents.algorithms import Settings
 from rl_agents.chat.template import load_tokenizer, make_context
@@ -32,23 +30,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RL_AGENTS_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
-
-
-def written(path: Path, rows: list[dict[str, Any]]) -> Path:
-    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    return path
-
-
-HOTPOT = {
-    "question": "Which river flows through the birthplace of Ada?",
-    "supporting_facts": {"title": ["Ada", "Kelm"], "sent_id": [0, 1]},
-    "context": {
-        "title": ["Ada", "Kelm"],
-        "sentences": [["Ada was born in Kelm."], ["Kelm is old.", " The Oder is there."]],
-    },
-    "reward_model": {"ground_truth": "Oder", "style": "rule"},
-    "picture": b"\x00",
-}
 
 
 def test_multihop_qa_plays_a_parquet_file_with_nested_columns(tmp_path: Path) -> None:
@@ -132,19 +113,6 @@ def test_blackbox_and_mcp_take_tables(tmp_path: Path) -> None:
     long_form = {"questions": str(written(tmp_path / "l.parquet", rows)), "documents": str(documents)}
     long_form["columns"] = "question:q,points:rubric.items"
     assert [task_ids("long_form_qa", split, long_form) for split in ("train", "test")] == [["2"], ["1"]]
-
-
-def dialogue(number: int) -> list[dict[str, Any]]:
-    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": json.dumps({"at": f"t{number}"})}}
-    return [
-        {"role": "user", "content": f"w{number} w2", "tool_calls": None, "tool_call_id": None},
-        {"role": "assistant", "content": "", "tool_calls": [call], "tool_call_id": None},
-        {"role": "tool", "content": "w4 w5", "tool_calls": None, "tool_call_id": "c"},
-        {"role": "assistant", "content": "w6", "tool_calls": None, "tool_call_id": None},
-    ]
-
-
-TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
 
 def test_pivot_extracts_traces_from_parquet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from trained import TIMES
 
 #: Kills, at equal distances in the count of sampled answers, from the first answer to the last.
-KILLS = 5
+KILLS = 3
 
 
 def metrics(folder: Path) -> list[dict[str, float]]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from learner.learners import build_group, random_rows
-from test_whole_step import clipped_gradients, differences, distributions
+from learner.references import clipped_gradients, differences, distributions
 from transformers import AutoModelForCausalLM
 
 from rl_agents.algorithms import Settings

@@ -11,8 +11,8 @@ import torch
 from judge_server import vllm_judge
 from learner.learners import build_group, family_rows, largest_difference, random_rows
 from learner.networks import needs_peft
+from learner.references import clipped_gradients, differences, distributions
 from loopback import Reply, Request, loopback
-from test_whole_step import clipped_gradients, differences, distributions
 from trained import running, train
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 

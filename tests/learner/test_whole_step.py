@@ -5,36 +5,21 @@ loss, its correction, the KL, the entropy and the critic loss with their signs a
 aggregation and the gradient clip. And the metrics of the step, which are sums over several micro-batches.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from learner.learners import build_group, numbered_runs
+from learner.references import KEYS, clipped_gradients, differences, distributions
 from transformers import AutoModel, AutoModelForCausalLM
 
 from rl_agents.data.samples import Row
 from rl_agents.learner.training_data import AgentTrainingData
 
-KEYS: dict[str, Any] = {
-    "temperature": 0.7,
-    "kl_coef": 0.05,
-    "entropy_coef": 0.03,
-    "clip_low": 0.2,
-    "clip_high": 0.3,
-    "grad_clip": 0.5,
-    "minibatches": 1,
-    "tokens_per_microbatch": 64,
-}
 STEP_KEYS = {"algo": "steppo", "loss_agg_mode": "step-mean", "old_logprobs": "learner"}
 TOKEN_KEYS = {"algo": "ppo", "loss_agg_mode": "token-mean", "old_logprobs": "learner"}
-
-
-def distributions(model: Any, row: Row, temperature: float) -> torch.Tensor:
-    """log p(. | prefix) before every token of a row but the first, in float64."""
-    logits = model(torch.from_numpy(row.input_ids).long()[None]).logits[0, :-1]
-    return torch.log_softmax(logits.double() / temperature, dim=-1)
 
 
 def prepared_rows(model: Any) -> list[Row]:
@@ -161,22 +146,6 @@ def reference_value_loss(backbone: Any, head: Any, rows: list[Row], weight: Call
             bounded = torch.clamp(value, old - 0.5, old + 0.5)
             loss = loss + weight(rows, row, j) * 0.5 * torch.maximum((value - target) ** 2, (bounded - target) ** 2)
     return loss
-
-
-def clipped_gradients(model: torch.nn.Module, loss: torch.Tensor) -> tuple[dict[str, torch.Tensor], float]:
-    """Gradients by parameter, and their norm before they were clipped."""
-    names = [name for name, _ in model.named_parameters()]
-    gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
-    found = {name: g for name, g in zip(names, gradients, strict=True) if g is not None}
-    norm = float(torch.sqrt(sum((g.double() ** 2).sum() for g in found.values())))
-    return {name: g * min(1.0, KEYS["grad_clip"] / norm) for name, g in found.items()}, norm
-
-
-def differences(moments: dict[str, torch.Tensor], network: str, expected: dict[str, torch.Tensor]) -> Iterator[float]:
-    """Relative to the largest gradient of the network: biases of attention keys have none but rounding."""
-    largest = max(float(g.abs().max()) for g in expected.values())
-    for name, gradient in expected.items():
-        yield float((moments[f"{network}/{name}/exp_avg"] * 10 - gradient).abs().max()) / largest
 
 
 @pytest.mark.parametrize(

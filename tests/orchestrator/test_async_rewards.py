@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from orchestrator.test_streaming_rollouts import TASKS, World, eventually
+from orchestrator.threads import TASKS, World, eventually
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.data.selection import Selected

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from orchestrator.test_fault_tolerance import kill_learner, open_loop
+from orchestrator.killing import kill_learner, open_loop
 from trained import policy_weights
 
 from rl_agents.store.reader import PoolReader

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrator.test_fault_tolerance import runner_pids
+from orchestrator.killing import runner_pids
 
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.progress import Progress

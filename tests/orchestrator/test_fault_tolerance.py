@@ -1,27 +1,21 @@
 """Real Ray, real processes killed: the run goes on and no episode is lost or counted twice."""
 
 import copy
-import io
 import os
 import signal
-import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
+from orchestrator.killing import engine_pid, kill_during, kill_learner, open_loop, runner_pids
 
 from rl_agents.errors import LearnerLost
-from rl_agents.interrupts import Interrupts
-from rl_agents.reporting.progress import Progress
-from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.resources import room_for_all
 from rl_agents.store.reader import PoolReader, StoreQuery
 from rl_agents.trainer import train_loop
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
-from rl_agents.trainer.train_loop import TrainLoop
 
 KEYS: dict[str, Any] = {"engine": "torch", "tasks_per_iteration": 4, "group_size": 4, "engine_timeout_s": 20.0}
 
@@ -37,27 +31,6 @@ def algo(ray_session: None, beginner_model_dir: Path, tmp_path_factory: pytest.T
     algo.train()
     yield algo
     algo.stop()
-
-
-def engine_pid(algo: AgentAlgorithm) -> int:
-    assert algo.rollout_workers is not None and algo.rollout_workers.engine_group is not None
-    place, _ = ray.get(algo.rollout_workers.engine_group.handles()[0].place.remote())
-    return int(place.split()[1].rstrip(","))
-
-
-def runner_pids(algo: AgentAlgorithm) -> list[int]:
-    return algo.env_runner_group.foreach_env_runner(lambda runner: os.getpid(), local_env_runner=False)
-
-
-def kill_learner(algo: AgentAlgorithm, number: int) -> None:
-    pids = algo.learner_group.foreach_learner(lambda learner: os.getpid())
-    os.kill([result.get() for result in pids][number], signal.SIGKILL)
-
-
-def kill_during(seconds: float, pid: int) -> threading.Thread:
-    thread = threading.Thread(target=lambda: (time.sleep(seconds), os.kill(pid, signal.SIGKILL)))
-    thread.start()
-    return thread
 
 
 def check_iteration(algo: AgentAlgorithm) -> dict[str, float]:
@@ -109,11 +82,6 @@ def test_after_all_these_kills_the_pool_holds_every_episode_once(algo: AgentAlgo
         assert set(sessions) == places and set(sessions.values()) == {1}
         assert len(list(pool.trajectories())) == len(places), "no call is missing"
         assert {batch.session for batch in pool.batches()} == {s.id for s in pool.sessions()}
-
-
-def open_loop(algo: AgentAlgorithm, path: Path) -> tuple[TrainLoop, io.StringIO]:
-    shown = io.StringIO()
-    return TrainLoop(algo, RunFolder.create(path, algo.settings), Progress(shown), Interrupts()), shown
 
 
 def test_killed_learners_are_replaced_and_the_curve_is_the_same_until_there_were_too_many(

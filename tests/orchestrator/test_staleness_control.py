@@ -88,7 +88,7 @@ class Schedule:
         return True
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     batch=st.integers(1, 12), staleness=st.integers(1, 6), seed=st.integers(0, 2**32), passing=st.sampled_from([0, 0.4])
 )
@@ -104,6 +104,7 @@ def test_the_bound_holds_whatever_the_timing(batch: int, staleness: int, seed: i
     assert admission.admitted - admission.gone <= (admission.slack + 1) * batch
 
 
+@settings(max_examples=50, deadline=None)
 @given(batch=st.integers(1, 8), staleness=st.integers(1, 5), seed=st.integers(0, 2**32))
 def test_a_stream_goes_on_after_a_checkpoint(batch: int, staleness: int, seed: int) -> None:
     first = Schedule(batch, staleness, seed, 0.0)

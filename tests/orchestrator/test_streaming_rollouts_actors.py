@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from typing import Any
 
-from orchestrator.test_fault_tolerance import engine_pid, kill_learner, open_loop, runner_pids
+from orchestrator.killing import engine_pid, kill_learner, open_loop, runner_pids
 
 from rl_agents.store.reader import PoolReader
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig

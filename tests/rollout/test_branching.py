@@ -55,18 +55,6 @@ def test_equal_actions_are_executed_once(make_env: type[Drawn], branching: str) 
     assert [child.step.metrics for child in expansion.children] == [{"letters": n} for n in (4, 4, 5, 4)]
 
 
-def test_a_snapshot_and_a_replay_lead_to_the_same_children() -> None:
-    dialogue = Dialogue.start("hall").after([1], [2], "right", "barn")
-    point = BranchPoint("house", 7, ("right",), dialogue, "barn", 0.0, "barn")
-    spec = BranchSpec(0, point, (1, 2, 3))
-    (copied,) = expand([spec], branching="snapshot").expansions
-    (replayed,) = expand([spec], branching="replay").expansions
-    assert copied.replayed_steps == 0 and replayed.replayed_steps == 2, "once for every action that is executed"
-    for child in (*copied.children, *replayed.children):
-        child.snapshot = None
-    assert copied.children == replayed.children
-
-
 def test_ends_are_judged_as_in_an_episode() -> None:
     dialogue = Dialogue.start("hall").after([1], [2], "left", "attic")
     spec = BranchSpec(0, BranchPoint("house", 7, ("left",), dialogue, "attic"), (1, 2, 3))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from chat_tokenizers import qwen
+from rollout.playing import CONTEXT, LIMITS, MODES, close, play, pool_of, told
 from rollout.scripted import ScriptedEngine
-from rollout.test_env_worker import CONTEXT, LIMITS, MODES, close, play, pool_of, told
 
 from rl_agents.chat.template import Dialogue, make_context
 from rl_agents.data.trajectory import EpisodeSpec

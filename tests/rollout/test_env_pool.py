@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 import pytest
+from rollout.playing import gone, play, pool_of
 from rollout.scripted import Countdown
-from rollout.test_env_worker import gone, play, pool_of
 
 from rl_agents.envs import coroutines
 from rl_agents.rollout import env_worker

@@ -11,7 +11,7 @@ from typing import Any
 import openai  # noqa: F401  (a first import within a call takes longer than a step may)
 import pytest
 from loopback import Reply, Request, loopback
-from rollout.test_env_worker import play
+from rollout.playing import play
 from rollout.waiting import Waiting
 
 from rl_agents import background
@@ -85,8 +85,7 @@ def pool_of(kind: type[Judged], url: str, blocking: Any, **keys: Any) -> EnvPool
 @pytest.mark.servers
 @pytest.mark.parametrize(
     ("kind", "blocking", "episodes"),
-    [(Judged, "inline", 5), (Judged, "thread", 5), (PlainlyJudged, "thread", 5), (AloneJudged, "inline", 1),
-     (SharedJudged, "inline", 10)],
+    [(Judged, "thread", 5), (PlainlyJudged, "thread", 5), (AloneJudged, "inline", 1), (SharedJudged, "inline", 10)],
 )  # fmt: skip
 def test_who_waits_for_a_turn_at_the_judge_has_not_failed(kind: type[Judged], blocking: str, episodes: int) -> None:
     async def slowly(request: Request) -> Reply:

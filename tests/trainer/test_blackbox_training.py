@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from trained import policy_weights, train
-from trainer.test_algorithm import build
-from trainer.test_run_store import count_generations
+from trained import build, count_generations, equal, policy_weights, train
 
 from rl_agents.errors import InputError
 from rl_agents.orchestrator import collector, runner_pump
@@ -42,8 +40,7 @@ def test_a_linear_agent_trains_the_weights_of_the_built_in_loop(beginner_model_d
     mine.pool.flush()
     with PoolReader(tmp_path / "pool.sqlite") as pool:
         assert list(pool.trajectories(StoreQuery(iteration=0))) == mine.last_trajectories
-    for name, weights in policy_weights(theirs).items():
-        assert torch.equal(weights, policy_weights(mine)[name]), name
+    assert equal(policy_weights(theirs), policy_weights(mine))
 
 
 def test_an_evaluation_says_how_far_it_is(beginner_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,8 +67,7 @@ def test_a_resumed_run_serves_agents_what_was_sampled(beginner_model_dir: Path, 
     sampled = count_generations(second)
     train(second, 1)
     assert sampled == []
-    for name, weights in expected.items():
-        assert torch.equal(weights, policy_weights(second)[name]), name
+    assert equal(expected, policy_weights(second))
 
 
 def test_a_tree_search_over_a_black_box_is_that_of_the_environment_inside(beginner_model_dir: Path) -> None:

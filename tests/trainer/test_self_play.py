@@ -5,8 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-from trained import policy_weights, train
+from trained import equal, policy_weights, train
 
 from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
@@ -46,7 +45,7 @@ def test_resume_is_exact(beginner_model_dir: Path, tmp_path: Path, opponent: str
     straight = train(whole, 2)
     second = AgentAlgorithm.from_checkpoint(tmp_path / "000003")
     assert train(second, 2) == straight
-    assert all(torch.equal(tensor, policy_weights(second)[name]) for name, tensor in policy_weights(whole).items())
+    assert equal(policy_weights(whole), policy_weights(second))
     if opponent == "checkpoint":
         assert [m["rollout/opponent_iteration"] for m in before + straight] == [0, 0, 2, 2, 4]
         assert {t.facts["opponent"] for t in whole.last_trajectories} == {4}

@@ -3,9 +3,11 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
+import trained
 from chat_tokenizers import qwen
 from rollout.scripted import ScriptedEngine
 
@@ -15,6 +17,7 @@ from rl_agents.rollout.branching import Branching, BranchSpec, Expansion, expand
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.tree_search.explorer import Explorer, Request, Tick
 from rl_agents.rollout.turns import Limits, Player
+from rl_agents.trainer.algorithm import AgentAlgorithm
 
 CONTEXT = make_context("append", qwen())
 LIMITS = Limits(max_turns=8, max_response_tokens=20, max_model_len=2000, env_timeout_s=5.0)
@@ -117,3 +120,14 @@ def explorer_of(tasks: Sequence[str] = ("house",), **keys: Any) -> Explorer:
     return Explorer(
         settings, tasks, states(settings), width=settings.tasks_per_iteration, most=settings.group_size, seed=0
     )
+
+
+#: What a resumed run may differ in: time, and the ways back to states whose snapshots were not kept.
+EXCEPT = ("timing_s/", "perf/", "search/replayed_steps")
+
+train = partial(trained.train, leave_out=EXCEPT)
+
+
+def searched(algo: AgentAlgorithm) -> Explorer:
+    assert algo.explorer is not None
+    return algo.explorer

@@ -132,16 +132,6 @@ def test_a_search_goes_on_exactly_after_a_stop_between_any_two_ticks(keys: dict)
     assert len({(t.group_id, t.member) for t in finished}) == len(finished)
 
 
-def test_a_saved_search_is_restored() -> None:
-    explorer, world = explorer_of(), World()
-    for _ in range(3):
-        world.tick(explorer)
-    saved = json.loads(json.dumps(explorer_to_json(explorer)))
-    restored = explorer_of()
-    load_explorer(restored, saved)
-    assert explorer_to_json(restored) == explorer_to_json(explorer)
-
-
 def test_a_state_with_one_rollout_is_walked_through_without_an_update() -> None:
     explorer, world = explorer_of(score_alpha=50.0), World(says={"hall": ["left"], "attic": ["door"]})
     finish(explorer, "hall", "attic", success=True)

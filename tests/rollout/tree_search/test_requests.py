@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from rollout.tree_search.drawn import Copied, Drawn, World, explorer_of
 
-from rl_agents.algorithms.three_spo import StateStatistics
 from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.tree_search.explorer import Explorer
 from rl_agents.rollout.tree_search.states import state_key
@@ -57,18 +55,6 @@ def test_tasks_and_their_worlds_follow_from_the_runs_seed() -> None:
     assert {task for task, _ in starts(explorer)} == {"d", "e", "f"}
 
 
-def test_samples_are_one_step_episodes_of_their_task() -> None:
-    explorer, world = explorer_of(), World()
-    world.tick(explorer)
-    (request,), tick = world.tick(explorer)  # attic: door wins, jump loses, wait goes on
-    found = [(t.member, t.end_cause, t.success, len(t.steps)) for t in tick.samples]
-    assert found == [(0, "terminated", True, 1), (1, "terminated", False, 1), (2, "branched", False, 1)]
-    assert {(t.task_id, t.seed) for t in tick.samples} == {("house", request.search.seed)}
-    explorer, world = explorer_of(), World(says={"hall": ["left", "fall", "fall"], "attic": ["door"]})
-    _, tick = world.tick(explorer)
-    assert not tick.samples and len(tick.finished) == 2 and explorer.searches[0].current is not None
-
-
 class Flaky(Drawn):
     """Its first reset fails, or the second one does."""
 
@@ -116,32 +102,6 @@ def test_what_a_snapshot_saves() -> None:
         (request,), tick = replay.tick(explorer)
         walked += len(request.spec.point.actions) * len({t.steps[0].action for t in tick.samples})
     assert explorer.counts.replayed_steps == walked == 13, "the way to the state, once for each action that differs"
-
-
-class Named(Drawn):
-    """Its states have names that differ from what is shown."""
-
-    def reset(self, **keys: Any) -> tuple[str, dict[str, Any]]:
-        observation, info = super().reset(**keys)
-        return observation, {**info, "anchor": "start"}
-
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = super().step(action)
-        return observation, reward, terminated, truncated, {**info, "anchor": f"after {action}"}
-
-
-@pytest.mark.parametrize(
-    ("keys", "task", "texts"),
-    [({"state_key": "anchor"}, "", ("start", "after left")), ({"state_key": "observation"}, "", ("hall", "attic")),
-     ({"state_key": "anchor", "state_scope": "task"}, "house", ("start", "after left"))],
-)  # fmt: skip
-def test_states_have_a_name_or_what_is_shown(keys: dict[str, str], task: str, texts: tuple[str, str]) -> None:
-    explorer, world = explorer_of(**keys), World(Named)
-    for _ in range(2):
-        world.tick(explorer)
-    known = explorer.states
-    assert isinstance(known, StateStatistics)
-    assert [known.count(state_key(task, text, explorer.settings)) for text in texts] == [(2, 1), (2, 1)]
 
 
 def test_keys_of_states_stay_what_they_are_in_saved_searches() -> None:

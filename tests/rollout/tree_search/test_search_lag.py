@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from orchestrator.test_fault_tolerance import runner_pids
-from rollout.tree_search.test_search_metrics import World, explorer_of
-from rollout.tree_search.test_search_training import searched, train, weights
+from orchestrator.killing import runner_pids
+from rollout.tree_search.drawn import World, explorer_of, searched, train
+from trained import equal
+from trained import policy_weights as weights
 
-from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.rollout.branching import BranchSpec, Expansion
-from rl_agents.rollout.tree_search.explorer import ScoreVersions
 from rl_agents.rollout.tree_search.iteration import Order, run_iteration
 from rl_agents.rollout.tree_search.saved import explorer_to_json
 from rl_agents.rollout.tree_search.states import PATH
@@ -94,25 +93,10 @@ def test_errors_of_either_side_come_through_when_both_are_done(fails: str) -> No
     assert not busy.locked(), "nobody asks env runners any more"
 
 
-def test_scores_know_their_versions() -> None:
-    def steps(*versions: int) -> list[Step]:
-        return [Step([1], [2], [0.0], version, "stop", "", "", "") for version in versions]
-
-    known = ScoreVersions()
-    known.note(["a"], steps(3, 4))
-    known.note(["a", "b"], steps(2))
-    known.note(["c"], [])
-    assert [known.get(key) for key in "abc"] == [(2, 4), (2, 2), None]
-    again = ScoreVersions()
-    again.load_json(known.to_json())
-    assert again.to_json() == known.to_json()
-
-
-@pytest.mark.parametrize("reading", ["learned", "published"])
 def test_samples_are_one_update_old_also_when_resumed(
-    beginner_model_dir: Path, tmp_path: Path, reading: str, monkeypatch: pytest.MonkeyPatch
+    beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = build(beginner_model_dir, algo="3spo", reading=reading)
+    whole = build(beginner_model_dir, algo="3spo")
     learned: list[tuple[int, set[int]]] = []
     learn = training_step.learn
 
@@ -133,7 +117,7 @@ def test_samples_are_one_update_old_also_when_resumed(
     second = AgentAlgorithm.from_checkpoint(tmp_path / "000002")
     assert train(second, 2) == straight
     assert explorer_to_json(searched(second)) == explorer_to_json(searched(whole))
-    assert all(torch.equal(tensor, weights(second)[name]) for name, tensor in weights(whole).items())
+    assert equal(weights(whole), weights(second))
 
 
 def test_actors_of_which_one_is_killed_learn_what_one_process_does(ray_session: None, beginner_model_dir: Path) -> None:
@@ -158,7 +142,7 @@ def test_actors_of_which_one_is_killed_learn_what_one_process_does(ray_session: 
             finished += metrics["rollout/episodes"]
         assert expected["actor/grad_norm"] > 0 and resampled > 0
         assert searched(actors).states.finished == finished, "none lost, none counted twice"
-        assert all(torch.equal(tensor, weights(actors)[name]) for name, tensor in weights(local).items())
+        assert equal(weights(local), weights(actors))
     finally:
         actors.stop()
         local.stop()
