@@ -18,13 +18,6 @@ def step_term(returns, clusters, std="none"):
     return gigpo(np.zeros(len(returns)), returns, clusters, omega=1.0, std=std)
 
 
-def test_step_advantages_of_the_reference_example():
-    expected = [0.707107, 1.154700, 0, -0.707107, -0.577350, -0.577350, 0]
-    assert step_term(RETURNS, CLUSTERS, "sample") == pytest.approx(expected, abs=1e-5)
-    expected = [4.5125, 6.333333, 0, -4.5125, -3.166667, -3.166667, 0]
-    assert step_term(RETURNS, CLUSTERS) == pytest.approx(expected, abs=1e-5)
-
-
 def test_omega_zero_is_the_episode_advantage():
     episode = np.array([5.0] * 3 + [-5.0] * 4)
     assert gigpo(episode, RETURNS, CLUSTERS, omega=0.0, std="none").tolist() == episode.tolist()

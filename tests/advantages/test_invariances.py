@@ -8,7 +8,6 @@ import pytest
 from rl_agents.advantages import grpo, leave_one_out, rloo, whiten_by_length
 from rl_agents.algorithms.gigpo import anchor_clusters, gigpo
 from rl_agents.algorithms.hgpo import hgpo
-from rl_agents.algorithms.vspo import vspo
 
 
 def baseline_rows(rewards, groups):
@@ -52,18 +51,8 @@ def test_equal_rewards_give_exactly_zero_also_in_float32(name, reward):
     assert ESTIMATORS[name](noisy, [0] * 4).tolist() == [0.0] * 4
 
 
-def test_equal_rewards_of_the_whole_batch_whiten_to_zero():
-    assert baseline_rows([0.3] * 4, [0, 0, 1, 1]).tolist() == [0.0] * 4
-
-
 @pytest.mark.parametrize("name", sorted(set(ESTIMATORS) - {"reinforce++-baseline"}))
 def test_a_group_of_one_has_no_advantage(name):
     advantages = ESTIMATORS[name](np.array([2.0, 1.0, 0.0]), np.array([0, 1, 1]))
     assert advantages[0] == 0.0
     assert advantages[1] > 0 > advantages[2]
-
-
-def test_vspo_on_a_task_with_one_rollout():
-    options = {"mode": "value", "temperature": 0.1, "alpha": 2.0, "clip": True}
-    selection = vspo([[1.0], [1.0, 0.0]], np.random.default_rng(0), **options)
-    assert selection.counts.tolist() == [0, 2]

@@ -15,12 +15,6 @@ TASKS = [[1, 0, 0, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 0, 0], [0] * 5]
 REWARDS = [[1, 0, 0, 0, 0], [1, 1, 1, 1, 0], [0] * 5, [1] * 5, [1, 1, 0, 0, 0]]
 
 
-def test_value_scores_of_the_reference_example():
-    tasks = value_scores(REWARDS)
-    assert tasks.values[[0, 1, 4]] == pytest.approx([0.128, 0.032, 0.144])
-    assert tasks.kept.tolist() == [True, True, False, False, True]
-
-
 @pytest.mark.parametrize(
     ("temperature", "expected"), [(0.1, [0.391175, 0.149778, 0.459048]), (1.0, [0.341928, 0.310629, 0.347443])]
 )
@@ -78,13 +72,6 @@ def test_draws_follow_the_probabilities():
     assert extra[[0, 1, 4]] == pytest.approx([0.391175, 0.149778, 0.459048], abs=0.05)
     extra = sum(vspo(REWARDS, generator, mode="random").counts - [1, 1, 0, 0, 1] for _ in range(1000)) / 2000
     assert extra[[0, 1, 4]] == pytest.approx([1 / 3] * 3, abs=0.05)
-
-
-def test_one_survivor_takes_all_draws():
-    selection = vspo([[1, 0]] + [[0, 0]] * 9, np.random.default_rng(0))
-    assert selection.counts.tolist() == [10] + [0] * 9
-    assert selection.weights[0] == pytest.approx(1.9)
-    assert vspo([[1, 0]] + [[0, 0]] * 9, np.random.default_rng(0), clip=False).weights[0] == 10.0
 
 
 @pytest.mark.parametrize("rewards", [[[0, 0], [1, 1]], [[0, 1], [1, 0]]])

@@ -254,18 +254,6 @@ def remembered(algo: AgentAlgorithm) -> ChainCritic:
     return algo.memory
 
 
-def test_a_run_counts_what_it_learned_from(beginner_model_dir: Path) -> None:
-    steps = 0
-    with running(beginner_model_dir, state_decay=1.0) as algo:
-        for _ in range(2):
-            metrics = algo.train()["agent"]
-            steps += sum(len(trajectory.steps) for trajectory in algo.last_trajectories)
-            assert metrics["chain/states_known"] == len(remembered(algo).chain) > 1
-            assert metrics["rollout/zero_advantage_share"] < 1 and "critic/explained_variance" in metrics
-        assert sum(weight for weight, *_ in remembered(algo).to_json()["states"].values()) == steps
-        assert algo.learner_group.full_state()["rl_module"].keys() == {"default_policy"}, "there is no critic network"
-
-
 def test_a_checkpoint_holds_what_is_remembered(beginner_model_dir: Path, tmp_path: Path) -> None:
     with running(beginner_model_dir) as algo:
         algo.train()

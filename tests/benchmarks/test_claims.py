@@ -55,11 +55,6 @@ def test_a_comparison_from_several_starts_by_hand(monkeypatch: pytest.MonkeyPatc
     assert starts.complete() == starts.compared() == {}, "an arm lacks a start"
 
 
-def test_arms_that_are_compared_are_run() -> None:
-    for test in starts.TESTS.values():
-        assert {arm for own in test.compared for arm in (own.ours, own.other, *(own.since or ()))} <= test.arms.keys()
-
-
 def test_power_by_hand() -> None:
     """Mean 0.10, s = 0.02, n = 3: half width t(0.99375, 2) s / sqrt(3) = 8.860 * 0.011547 = 0.1023."""
     found = find([0.08, 0.10, 0.12], paper=0.05)

@@ -77,10 +77,6 @@ def test_who_does_not_add_earns_nothing(play, name: str) -> None:
     assert not any(play(task, ADVERSARIES[name](row))[0] for task, row in list(TESTS.items())[:20])
 
 
-def test_a_constant_answer_is_seldom_right() -> None:
-    assert 0 < clerk.constant_share() <= clerk.MOST_CONSTANT
-
-
 def test_no_person_of_the_test_questions_occurs_in_training() -> None:
     persons = [{name for row in clerk.questions(split) for name in row["id"].split("/")} for split in ("train", "test")]
     assert not persons[0] & persons[1] and len(persons[1]) == clerk.HELD_OUT

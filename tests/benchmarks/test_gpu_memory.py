@@ -41,14 +41,6 @@ def test_seventy_billion_by_hand() -> None:
     assert contexts(with_parts("70B", 4), full.shape) == int(room)
 
 
-def test_adapters_by_hand() -> None:
-    """Rank 32 on the seven matrices of a layer: (in + out) numbers for each rank."""
-    memory = learner_memory(settings_of("70B", lora_rank=32), plan("70B", 8, 32).shape, 4, SCORED)
-    sides = [8192 + 8192, 8192 + 1024, 8192 + 1024, 8192 + 8192, *[8192 + 28_672] * 3]
-    base = 80 * (2 * 8192 * (8192 + 1024) + 3 * 8192 * 28_672) + 2 * 128_256 * 8192
-    assert memory.state == pytest.approx((2 * base + 16 * 32 * 80 * sum(sides)) / 4 / 1e9)
-
-
 def test_memory_is_that_of_the_documentation() -> None:
     """docs/how-to/scale.md: the table of three sizes, within its rounding."""
     settings = Settings.from_dict({"algo": "grpo", "dtype": "bfloat16", "kl_coef": 0.001, "max_model_len": 8192})

@@ -21,11 +21,6 @@ def test_the_callers_share_all_engines_evenly(engines: int, callers: int) -> Non
     assert all(len(share) >= min(engines, FEWEST, 2 * engines / callers) for share in shares)
 
 
-def test_with_few_engines_every_caller_uses_all() -> None:
-    assert all(sorted(engines_of(FEWEST, caller, 50)) == list(range(FEWEST)) for caller in range(50))
-    assert engines_of(200, 0, 1) == list(range(200))
-
-
 class Engine:
     """Stands for an actor's handle and counts its exchanges."""
 

@@ -72,33 +72,6 @@ def test_who_comes_in_when(how: dict[str, Any], acts: str, log: str) -> None:
     assert asyncio.run(asyncio.wait_for(scenario(), 60)) == log.split()
 
 
-def test_calls_that_are_cancelled_leave_nothing_behind() -> None:
-    """One runs, one is held, one is cancelled in the very moment of its turn."""
-
-    async def scenario() -> list[str]:
-        stage = Stage()
-        (a,) = stage.start("a")
-        await settle()
-
-        async def sync_and_cancel() -> None:
-            await stage.sync(1)
-            c.cancel()
-
-        sync = asyncio.create_task(sync_and_cancel())
-        await settle()
-        b, c = stage.start("b", "c")
-        await settle()
-        b.cancel()
-        a.cancel()
-        await sync
-        await settle()
-        assert c.cancelled() and not stage.gate._running and not stage.gate._waiting
-        await stage.sync(2)
-        return stage.log
-
-    assert asyncio.run(asyncio.wait_for(scenario(), 60)) == ["a", "1", "2"]
-
-
 def test_a_sync_that_waits_too_long_names_the_calls_and_lets_others_go() -> None:
     async def scenario() -> list[str]:
         stage = Stage(patience_s=0.05)

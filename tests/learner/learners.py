@@ -146,25 +146,14 @@ def largest_difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -
 
 CORRECTED = {"algo": "grpo", "rollout_correction": "token_tis", "old_logprobs": "learner"}
 
-
-def learners_part(name: str) -> tuple[Any, ...]:
-    """What of an algorithm the learner reads: algorithms in which it is equal differ in credit alone."""
-    recipe, settings = ALGORITHMS[name], Settings.from_dict({"algo": name})
-    settings.set_defaults(recipe.defaults)
-    return recipe.policy_loss, recipe.value_mask, bool(recipe.critic), settings.loss_agg_mode, settings.ratio_level
-
-
+#: One of each way in which losses are summed: over tokens, steps and rows, with a critic, rejections and components.
 VARIANTS: dict[str, dict[str, Any]] = {
-    **{name: {"algo": name} for name in {learners_part(name): name for name in reversed(ALGORITHMS)}.values()},
+    "sft": {"algo": "sft"},
+    "gspo": {"algo": "gspo"},
     "steppo, mean over trajectories": {"algo": "steppo", "loss_agg_mode": "step-mean-in-traj"},
     "steppo, token arms": {"algo": "steppo", "steppo_credit": "token_gae", "ratio_level": "token"},
     "with rejected tokens": CORRECTED,
-    "ppo with rejected tokens": {**CORRECTED, "algo": "ppo"},
     "ppo with experts and a teacher": {
-        "algo": "ppo",
-        "expert_data": "table",
-        "teacher": "hinted",
-        "teacher_kl": "full",
-        "ref_kl_coef": 0.2,
+        "algo": "ppo", "expert_data": "table", "teacher": "hinted", "teacher_kl": "full", "ref_kl_coef": 0.2,
     },
-}
+}  # fmt: skip

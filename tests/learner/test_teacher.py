@@ -150,7 +150,6 @@ def student_dir(beginner_model_dir: Path, tmp_path_factory: pytest.TempPathFacto
     ("keys", "tag"),
     [
         ({"algo": "distill"}, "actor/teacher_kl"),
-        ({"algo": "distill", "teacher_kl": "full"}, "actor/ref_kl"),
         ({"algo": "grpo", "ref_kl_coef": 1.0, "group_size": 2}, "actor/ref_kl"),
     ],
     ids=str,

@@ -16,9 +16,9 @@ from rl_agents.trainer.algorithm import AgentAlgorithm
 from rl_agents.trainer.train_loop import TrainLoop
 
 
-def engine_pid(algo: AgentAlgorithm) -> int:
+def engine_pid(algo: AgentAlgorithm, number: int = 0) -> int:
     assert algo.rollout_workers is not None and algo.rollout_workers.engine_group is not None
-    place, _ = ray.get(algo.rollout_workers.engine_group.handles()[0].place.remote())
+    place, _ = ray.get(algo.rollout_workers.engine_group.handles()[number].place.remote())
     return int(place.split()[1].rstrip(","))
 
 

@@ -97,19 +97,6 @@ def test_it_learns_without_engines_from_what_was_recorded(beginner_model_dir, pl
     run.stop()
 
 
-def test_likelihood_moves_by_advantage(beginner_model_dir, played, pool_of) -> None:
-    """What did better than its group becomes likelier than what did worse."""
-    run = offline(beginner_model_dir, pool_of(*records(played)), lr=1e-3)
-    mixed = [t for group in groups(played) for t in group if len({m.episode_return for m in group}) > 1]
-    better = [t for t in mixed if t.episode_return > mean_of_group(t, played)]
-    worse = [t for t in mixed if t.episode_return < mean_of_group(t, played)]
-    assert better and worse
-    before = likelihood(run, better) - likelihood(run, worse)
-    train(run, 4)
-    assert likelihood(run, better) - likelihood(run, worse) > before + 0.02
-    run.stop()
-
-
 def test_sft_imitates_the_best(beginner_model_dir, played, pool_of) -> None:
     pool, everything = pool_of(*records(played)), [t for part in played for t in part]
     solved = [t for t in everything if t.success]
@@ -256,16 +243,3 @@ def test_defaults_correct_for_the_policy_that_sampled(pool_of: Callable[..., Pat
         ready(Settings.from_dict({"algo": "sft", "pool_min_return": 0.5}))
     with pytest.raises(InputError, match=r"nowhere: no such pool"):
         ready(Settings.from_dict({"pool": "nowhere"}))
-
-
-def groups(played: list[list[Trajectory]]) -> list[list[Trajectory]]:
-    found: dict[tuple[int, int], list[Trajectory]] = {}
-    for iteration, part in enumerate(played):
-        for t in part:
-            found.setdefault((iteration, t.group_id), []).append(t)
-    return list(found.values())
-
-
-def mean_of_group(trajectory: Trajectory, played: list[list[Trajectory]]) -> float:
-    group = next(group for group in groups(played) if any(t is trajectory for t in group))
-    return float(np.mean([t.episode_return for t in group]))

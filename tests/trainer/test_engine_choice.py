@@ -91,17 +91,6 @@ def test_with_a_gpu_or_without_vllm_nothing_is_weighed(model: Path, monkeypatch:
     assert ready(idle).engine == "torch", "no mistake, though only vLLM has that key"
 
 
-def test_a_run_that_goes_on_keeps_its_engine(model: Path, prefer_vllm: Callable[[], None]) -> None:
-    begun = settled({"model": str(model), **QUICK})
-    assert begun.engine == "torch"
-    prefer_vllm()
-    again = ready(Settings.restored(begun.to_dict()))
-    assert (again.engine, again.engine_choice) == ("torch", "engine torch: as this run began")
-    asked = Settings.restored(begun.to_dict())
-    asked.update({"engine": "auto"})
-    assert ready(asked).engine == "vllm", "who asks gets a new choice"
-
-
 def test_resumed_runs_and_evaluations_keep_the_engine_on_file(model, tmp_path, prefer_vllm) -> None:
     flags = ["--model", str(model), "--set", *(f"{name}={value}" for name, value in QUICK.items())]
     plan = train.plan_new(main_parser().parse([*flags, "--output", str(tmp_path / "run")]))
@@ -111,6 +100,9 @@ def test_resumed_runs_and_evaluations_keep_the_engine_on_file(model, tmp_path, p
     prefer_vllm()
     again = train.plan_resume(main_parser().parse(["--resume", str(folder.path)])).settings
     assert (again.engine, again.engine_choice) == ("torch", "engine torch: as this run began")
+    asked = Settings.restored(plan.settings.to_dict())
+    asked.update({"engine": "auto"})
+    assert ready(asked).engine == "vllm", "who asks gets a new choice"
     checkpoint = tmp_path / "checkpoint"
     shutil.copytree(model, checkpoint / "hf")
     shutil.copy(folder.config_file, checkpoint / "config.yaml")

@@ -59,8 +59,11 @@ class Talkative:
         return Completion(ids, [-0.5] * len(ids), 0, "length")
 
 
-@pytest.mark.parametrize("context", ["append", "window(2)", "summary(600)"])
-@pytest.mark.parametrize("env", GAMES)
+@pytest.mark.parametrize(
+    ("env", "context"),
+    [*((env, "append") for env in GAMES), ("alfworld", "window(2)"), ("guess_numbers", "window(2)"),
+     ("alfworld", "summary(600)"), ("webshop", "summary(600)")],
+)  # fmt: skip
 def test_no_episode_is_cut_by_the_context(model: Path, env: str, context: str) -> None:
     settings = resolved(model, env=env, context=context)
     tokenizer = load_tokenizer(model)
@@ -72,7 +75,7 @@ def test_no_episode_is_cut_by_the_context(model: Path, env: str, context: str) -
     assert not causes["context_length"], settings.lengths
     assert all(len(step.response_ids) == limits.max_response_tokens for t in rollouts.trajectories for step in t.steps)
     if context.startswith("summary"):
-        assert env == "circuit_decoding" or any(step.is_summary for t in rollouts.trajectories for step in t.steps)
+        assert any(step.is_summary for t in rollouts.trajectories for step in t.steps)
 
 
 def test_the_defaults_would_have_cut_all_of_them(model: Path) -> None:
@@ -159,6 +162,12 @@ def test_a_broken_environment_cannot_be_measured(model: Path, monkeypatch: pytes
     monkeypatch.setattr(Broken, "reset", lambda self, **keys: time.sleep(60))
     with pytest.raises(InputError, match=r"; max_response_tokens and max_model_len cannot be measured, set them$"):
         resolved(model, env_timeout_s=0.05)
+
+
+def test_an_environment_that_is_never_made_does_not_hold_up_the_command(model: Path) -> None:
+    keys = {"env": "gymnasium:rollout.waiting:NeverMade", "env_blocking": "thread", "env_start_timeout_s": 1.0}
+    with pytest.raises(InputError, match=r"start: no answer within 1 s \(waiting\.py:\d+\) \(env_start_timeout_s\)"):
+        resolved(model, **keys)
 
 
 def test_only_a_run_with_evaluations_needs_test_tasks(model: Path) -> None:

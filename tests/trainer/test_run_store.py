@@ -22,11 +22,7 @@ SEARCH: dict[str, Any] = {
     "algo": "3spo", "search_steps": 60, "tasks_per_iteration": 4, "branching": "replay",
     "collapse_monitor": "off",  # its episodes are no experience: a resumed run rolls them out again
 }  # fmt: skip
-CURRICULUM = {"task_sampling": "difficulty", "task_uniform_share": 0.5}
-RUNS: dict[str, dict[str, Any]] = {
-    "episodes": {"algo": "grpo"}, "search": SEARCH, "curriculum": {"algo": "grpo", **CURRICULUM},
-    "curriculum of a search": {**SEARCH, **CURRICULUM},
-}  # fmt: skip
+CURRICULUM = {"algo": "grpo", "task_sampling": "difficulty", "task_uniform_share": 0.5}
 
 
 def recorded(algo: AgentAlgorithm, path: Path, iterations: int) -> list[list[Trajectory]]:
@@ -54,7 +50,7 @@ def test_the_pool_holds_every_episode_as_it_was(beginner_model_dir: Path, tmp_pa
     assert all(item.value is not None for item in credit) and len({item.advantage for item in credit}) > 10
 
 
-@pytest.mark.parametrize("keys", RUNS.values(), ids=RUNS)
+@pytest.mark.parametrize("keys", [SEARCH, CURRICULUM], ids=["search", "curriculum"])
 def test_a_resumed_run_samples_nothing_again(beginner_model_dir: Path, tmp_path: Path, keys: dict[str, Any]) -> None:
     whole = build(beginner_model_dir, **keys)
     whole.open_pool(tmp_path / "pool.sqlite")

@@ -120,7 +120,13 @@ def test_a_killed_run_continues_bit_for_bit_and_is_evaluated_per_environment(
 def test_draws_do_not_depend_on_the_number_of_runners(wide_model_dir: Path) -> None:
     found, circuits = [], {**GUESS, "env": "circuit_decoding", "weight": 3}
     for runners in (0, 2):
-        actors = {"num_env_runners": runners, "engine": "torch", "iterations": 2, "eval_episodes": 0}
+        actors = {
+            "num_env_runners": runners,
+            "placement": "colocate",
+            "engine": "torch",
+            "iterations": 2,
+            "eval_episodes": 0,
+        }
         algo = build(wide_model_dir, circuits, GUESS, local=not runners, **(actors if runners else {}))
         train(algo, 2)
         found.append(played(algo))
