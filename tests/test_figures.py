@@ -35,7 +35,7 @@ def test_the_page_has_the_command_that_was_run(name: str) -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_new_run_ends_where_the_page_says(name: str, checkout: Path) -> None:
-    if name != "tour" and not os.environ.get("RL_AGENTS_ALL_FIGURES"):
+    if name != "brief" and not os.environ.get("RL_AGENTS_ALL_FIGURES"):
         pytest.skip("takes minutes, and runs with RL_AGENTS_ALL_FIGURES=1")
     runs = page_figures.on_file()[name]["runs"]
     new = page_figures.measured(name, 0, checkout)
