@@ -127,18 +127,6 @@ def reachable(start: str, arrows: dict[str, set[str]]) -> set[str]:
     return seen
 
 
-#: Words that say nothing about what a module does.
-VAGUE = {
-    "again", "ahead", "beside", "cautions", "dialogues", "exchanges", "experience", "guard", "handout", "idle", "kept",
-    "made", "misc", "places", "recorded", "rewarding", "shaping", "shown", "steering", "structure", "upkeep", "utils",
-    "watch", "wishes",
-}  # fmt: skip
-
-
-def test_modules_are_named_by_what_they_do() -> None:
-    assert not {name for name in MODULES if name.rpartition(".")[2] in VAGUE}
-
-
 def test_no_file_is_longer_than_a_reader_keeps_in_mind() -> None:
     lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in MODULES.items()}
     assert not {name: lines for name, lines in lengths.items() if lines > 800}

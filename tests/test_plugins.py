@@ -281,8 +281,10 @@ async def mute(reading, asked):
 """
 
 
-@pytest.mark.parametrize("elsewhere", [False, True], ids=["main", "thread"])
-@pytest.mark.parametrize(("name", "function"), [("loop", "loops"), ("silent", "silent"), ("blocks", "blocks")])
+@pytest.mark.parametrize(
+    ("name", "function", "elsewhere"),
+    [("loop", "loops", False), ("loop", "loops", True), ("silent", "silent", False), ("blocks", "blocks", True)],
+)
 def test_a_reward_that_never_returns_fails_its_episode(
     folder: Path, monkeypatch, capsys, name: str, function: str, elsewhere: bool
 ) -> None:

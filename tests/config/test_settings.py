@@ -154,3 +154,8 @@ def test_text_keys_keep_their_characters_and_ambiguous_yaml_is_refused(tmp_path)
     recipe.write_text("on: 1\n1: 2\n")  # two keys by YAML 1.2, and none of a run's
     with pytest.raises(InputError, match="unknown key 'on'"):
         Settings.from_dict(load_recipe(str(recipe)))
+
+
+def test_the_number_of_keys_is_known() -> None:
+    """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
+    assert len(KEYS) == 182

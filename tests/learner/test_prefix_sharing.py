@@ -1,7 +1,5 @@
 """What rows share, where that pays, and how their trie is cut into passes and shards."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -93,9 +91,3 @@ def test_learners_get_equal_parts_of_the_trie(shards: int) -> None:
     if shards <= 3:
         assert {len(part) for part in split} == {24 // shards} and all(part for part in split)
         assert all(len([i for i in part if i // 4 == n]) in (0, 4) for part in split for n in range(6))
-
-
-def test_costs_are_of_the_stated_form() -> None:
-    assert root_cost(120, 10) == pytest.approx(120 * (1 + 120 / 120) + 4 * 120 / 10)
-    assert branch_cost(120, 60, 10) == pytest.approx(60 * (1 + 2) + 4 * 120 / 10 + 1)
-    assert math.isclose(root_cost(7, WIDE), 7, rel_tol=1e-6)

@@ -13,7 +13,7 @@ import torch
 from rl_agents.config import Settings
 from rl_agents.errors import InputError
 from rl_agents.reporting.manifest import write_manifest
-from rl_agents.trainer.checkpoint import flatten, keeps_in_flight, load_state, save_state, unflatten, write_atomically
+from rl_agents.trainer.checkpoint import keeps_in_flight, load_state, save_state, write_atomically
 
 Keys = dict[str, Any]
 
@@ -90,11 +90,6 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
         (tmp_path / "state.json").write_text(text)
         with pytest.raises(InputError, match=f"damaged checkpoint: .*{problem}"):
             load_state(tmp_path)
-
-
-def test_flatten_and_unflatten_are_inverse() -> None:
-    tree = {"a": {"b": 1, "c/d.e": {"f": 2.5}}, "g": "text"}
-    assert unflatten(flatten(tree)) == tree
 
 
 def test_names_reach_the_disk_as_contents_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
