@@ -106,27 +106,27 @@ def test_mistakes_name_file_key_and_nearest(tmp_path: Path, text: str, parts: li
         assert part in message
 
 
-def test_set_may_not_say_what_the_sweep_varies(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the sweep varies vspo_alpha itself"):
-        load_sweep(write(tmp_path, GRID), {"vspo_alpha": 3})
-
-
-def test_every_trial_is_resolved_before_the_first_begins(tmp_path: Path) -> None:
-    path = write(tmp_path, "space: {num_learners: [2, 1]}\nset: {env: guess_numbers, learner_sharding: fsdp}\n")
-    with pytest.raises(InputError, match=r"sweep\.yaml: trial num_learners=1: learner_sharding=fsdp needs"):
-        resolve_trials(load_sweep(path), str(path))
+@pytest.mark.parametrize(
+    ("text", "keys", "local", "message"),
+    [
+        (GRID, {"vspo_alpha": 3}, False, "the sweep varies vspo_alpha itself"),
+        ("space: {num_learners: [2, 1]}\nset: {env: guess_numbers, learner_sharding: fsdp}\n", {}, False,
+         r"sweep\.yaml: trial num_learners=1: learner_sharding=fsdp needs"),
+        ("space: {lr: [1.0e-3]}\nset: {engine: vllm}\n", {}, True, "--local means engine=torch"),
+        ("set: {algo: vspo, vspo_temperature: 0.5}\nspace: {vspo_mode: [none, random]}\n", {}, False,
+         "key 'vspo_temperature' has no effect without vspo_mode=value in any trial"),
+    ],
+)  # fmt: skip
+def test_every_trial_is_resolved_before_the_first_begins(tmp_path, text: str, keys, local: bool, message: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(InputError, match=message):
+        resolve_trials(load_sweep(path, keys, local=local), str(path))
 
 
 def test_asha_compares_trained_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, "space: {lr: [1.0e-3, 1.0e-2]}\nset: {env: guess_numbers, iterations: 40}\nasha: {}\n")
     assert main(["tune", str(path), "--local", "--output", str(tmp_path / "out")]) == 2
     assert "sweep.yaml: asha.grace=10: " in (said := capsys.readouterr().err) and "set eval_interval=10" in said
-
-
-def test_local_contradicts_an_engine(tmp_path: Path) -> None:
-    path = write(tmp_path, "space: {lr: [1.0e-3]}\nset: {engine: vllm}\n")
-    with pytest.raises(InputError, match="--local means engine=torch"):
-        resolve_trials(load_sweep(path, local=True), str(path))
 
 
 @pytest.mark.parametrize("path", sorted(SWEEPS.glob("*.yaml")), ids=lambda path: path.stem)
@@ -137,15 +137,12 @@ def test_shipped_sweeps(path: Path) -> None:
         assert resolve_trials(sweep, str(path))
 
 
-def test_a_key_may_be_idle_in_some_trials_and_not_in_all(tmp_path: Path) -> None:
-    file = tmp_path / "sweep.yaml"
-    file.write_text("set: {algo: vspo, vspo_temperature: 0.5}\nspace: {vspo_mode: [value, random]}\n")
-    sweep = load_sweep(file)
+def test_a_key_may_be_idle_in_some_trials(tmp_path: Path) -> None:
+    sweep = load_sweep(
+        write(tmp_path, "set: {algo: vspo, vspo_temperature: 0.5}\nspace: {vspo_mode: [value, random]}\n")
+    )
     value, random = (sweep.settings(trial) for trial in sweep.trials)
     assert value.vspo_temperature == 0.5 and "vspo_temperature" not in random.explicit
-    file.write_text("set: {algo: vspo, vspo_temperature: 0.5}\nspace: {vspo_mode: [none, random]}\n")
-    with pytest.raises(InputError, match="key 'vspo_temperature' has no effect without vspo_mode=value in any trial"):
-        load_sweep(file)
 
 
 def test_the_guide_names_every_key_of_a_sweep() -> None:
