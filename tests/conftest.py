@@ -191,7 +191,13 @@ def smollm2_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def judge_that_says_yes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def judge_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the judge's ``model`` is as soon as it runs."""
+    return tmp_path_factory.mktemp("judge")
+
+
+@pytest.fixture(scope="session")
+def judge_that_says_yes(judge_dir: Path) -> Iterator[str]:
     """The URL of a real vLLM server whose model ``judge`` says Yes to everything."""
-    with vllm_judge("Yes", tmp_path_factory.mktemp("judge")) as url:
+    with vllm_judge("Yes", judge_dir) as url:
         yield url

@@ -1,25 +1,21 @@
 """The KL to a teacher over the vocabulary, in every layout; a server's log-probabilities; and whole runs."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from judge_server import vllm_judge
 from learner.learners import build_group, family_rows, largest_difference, random_rows
 from learner.networks import needs_peft
 from learner.references import clipped_gradients, differences, distributions
 from loopback import Reply, Request, loopback
 from trained import running, train
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM
 
-from rl_agents.config import Settings
 from rl_agents.data.samples import Row, teacher_rows
 from rl_agents.errors import InputError
-from rl_agents.learner.teacher import TeacherServer
 from rl_agents.learner.training_data import AgentTrainingData
 from rl_agents.losses import full_kl
 from rl_agents.trainer.algorithm import AgentConfig
@@ -101,32 +97,6 @@ def test_layouts_and_pieces_change_no_update(
         moments = group.full_state()["optimizer"]["moments"]
         found.append({name: t for name, t in moments.items() if name.endswith("exp_avg")})
     assert largest_difference(*found) < 2e-5
-
-
-@pytest.fixture(scope="module")
-def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    folder = tmp_path_factory.mktemp("vllm")
-    with vllm_judge("yes", folder) as url:
-        yield url, folder / "model"
-
-
-def server(url: str) -> TeacherServer:
-    return TeacherServer(Settings.from_dict({"teacher_url": url, "teacher_model": "judge"}))
-
-
-def test_a_real_vllm_server_scores_as_the_model_does(vllm: tuple[str, Path], tiny_model_dir: Path) -> None:
-    url, folder = vllm
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
-    server(url).check(tokenizer)
-    rows = [row for row in random_rows(3, 4)]
-    for row, found in zip(rows, server(url).score(rows), strict=True):
-        table = distributions(model, row, 1.0)
-        expected = table[torch.arange(len(row) - 1), torch.from_numpy(row.input_ids[1:]).long()].detach().numpy()
-        assert found[1:] == pytest.approx(expected, abs=1e-4) and len(found) == len(row)
-    tokenizer._tokenizer.add_tokens(["ye"])
-    other = PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, unk_token="<unk>")
-    with pytest.raises(InputError, match=f"teacher_url={url}: another tokenizer than the policy's: id 2 where"):
-        server(url).check(other)
 
 
 async def plain(request: Request) -> Reply:

@@ -3,8 +3,6 @@
 import asyncio
 import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from processes import forked
 
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_pool import EnvPool
@@ -132,20 +131,15 @@ def test_a_step_may_hang_a_few_times_and_when_nothing_ever_answers_none() -> Non
 
 
 def test_a_note_outlives_a_process_that_ends_in_a_call(tmp_path) -> None:
-    code = """
-import asyncio, os, sys
-from pathlib import Path
-from rl_agents.rollout.env_worker import EnvGuard
-from rl_agents.rollout.env_worker import CallNote, TaskWatch
-watch = TaskWatch(note=CallNote(Path(sys.argv[1])))
-asyncio.run(EnvGuard("good", 1, 1.0, watch).call(len, "abc"))
-if sys.argv[2] == "dies":
-    asyncio.run(EnvGuard("deadly", 1, 1.0, watch).call(os._exit, 3))
-os._exit(4)
-"""
-    for how, left, status in (("dies", "deadly", 3), ("between calls", "", 4)):
-        ended = subprocess.run([sys.executable, "-c", code, str(tmp_path / "note"), how])
-        assert ended.returncode == status
+    def die(dies: bool) -> None:
+        watch = TaskWatch(note=CallNote(tmp_path / "note"))
+        called(EnvGuard("good", 1, 1.0, watch), len, "abc")
+        if dies:
+            called(EnvGuard("deadly", 1, 1.0, watch), os._exit, 3)
+        os._exit(4)
+
+    for dies, left, status in ((True, "deadly", 3), (False, "", 4)):
+        assert forked(lambda dies=dies: die(dies)) == status
         note = CallNote(tmp_path / "note")
         assert note.left == left
         note.close()

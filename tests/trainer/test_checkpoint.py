@@ -2,13 +2,12 @@
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from processes import forked
 
 from rl_agents.config import Settings
 from rl_agents.errors import InputError
@@ -17,24 +16,18 @@ from rl_agents.trainer.checkpoint import keeps_in_flight, load_state, save_state
 
 Keys = dict[str, Any]
 
-KILLED_WHILE_WRITING = """
-import os, signal, sys
-from pathlib import Path
-from rl_agents.trainer.checkpoint import write_atomically
-
-def fill(folder):
-    (folder / "state.json").write_text("{")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-write_atomically(Path(sys.argv[1]) / "000001", lambda folder: (folder / "state.json").write_text("old"))
-write_atomically(Path(sys.argv[1]) / sys.argv[2], fill)
-"""
-
 
 @pytest.mark.parametrize("name", ["000002", "000001"])
 def test_a_kill_in_the_middle_of_a_write_leaves_the_last_checkpoint(tmp_path: Path, name: str) -> None:
-    result = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(tmp_path), name], check=False)
-    assert result.returncode == -signal.SIGKILL
+    def write_and_die() -> None:
+        def fill(folder: Path) -> None:
+            (folder / "state.json").write_text("{")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        write_atomically(tmp_path / "000001", lambda folder: (folder / "state.json").write_text("old") and None)
+        write_atomically(tmp_path / name, fill)
+
+    assert forked(write_and_die) == -signal.SIGKILL
     visible = [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")]
     assert visible == ["000001"]
     assert (tmp_path / "000001" / "state.json").read_text() == "old"
