@@ -50,6 +50,13 @@ def test_a_run_imitates_alongside_and_records_what_each_component_adds(
     (second,) = train(algo)
     after = policy_weights(algo)
     algo.stop()
+    (tmp_path / "config.yaml").write_text("algo: grpo\n")
+    (tmp_path / "metrics.jsonl").write_text("")
+    catalog, shown = find_runs([str(tmp_path / "pool.sqlite")]), {}
+    for session in ("i1.u0.e0.r0", "i1.g0.m0"):
+        shown[session] = tokens(Params(catalog, {"run": next(iter(catalog.runs)), "session": session, "ordinal": "0"}))
+    assert [list(each["losses"]) for each in shown.values()] == [["ce"], ["rl"]], "the viewer shows them"
+    assert all(len(v) == len(each["logprobs"]) for each in shown.values() for v in each["losses"].values())
     assert second["actor/ce_nll"] < first["actor/ce_nll"]
     assert first["actor/ce_loss"] == pytest.approx(0.5 * first["actor/ce_nll"], rel=0.1), "two steps of three dialogues"
     with PoolReader(tmp_path / "pool.sqlite") as reader:
@@ -62,20 +69,6 @@ def test_a_run_imitates_alongside_and_records_what_each_component_adds(
     again = AgentAlgorithm.from_checkpoint(tmp_path / "one")
     assert train(again) == [second] and equal(policy_weights(again), after)
     again.stop()
-
-
-def test_the_viewer_shows_the_losses_of_a_token(beginner_model_dir: Path, dialogues: Path, tmp_path: Path) -> None:
-    algo = build(beginner_model_dir, dialogues)
-    algo.open_pool(tmp_path / "pool.sqlite")
-    train(algo)
-    algo.stop()
-    (tmp_path / "config.yaml").write_text("algo: grpo\n")
-    (tmp_path / "metrics.jsonl").write_text("")
-    catalog, shown = find_runs([str(tmp_path / "pool.sqlite")]), {}
-    for session in ("i1.u0.e0.r0", "i1.g0.m0"):
-        shown[session] = tokens(Params(catalog, {"run": next(iter(catalog.runs)), "session": session, "ordinal": "0"}))
-    assert [list(each["losses"]) for each in shown.values()] == [["ce"], ["rl"]]
-    assert all(len(v) == len(each["logprobs"]) for each in shown.values() for v in each["losses"].values())
 
 
 def test_the_weight_falls_to_zero_and_then_nothing_is_read() -> None:
