@@ -275,7 +275,8 @@ SOLVED: dict[str, Any] = {"success_replay": 2, "tasks_per_iteration": 16}
 
 def test_a_resumed_run_learns_from_the_same_episodes_again(beginner_model_dir: Path, tmp_path: Path) -> None:
     """One behind. Equal bit for bit, and the pool names what was learned from again without holding it twice."""
-    with running(beginner_model_dir, **SOLVED, async_level=1, old_logprobs="learner") as whole:
+    keys = {"async_level": 1, "rollout_correction": "none", "old_logprobs": "engine"}
+    with running(beginner_model_dir, **SOLVED, **keys) as whole:
         whole.open_pool(tmp_path / "pool.sqlite")
         train(whole, 2)
         whole.save_run_checkpoint(tmp_path / "000002")
