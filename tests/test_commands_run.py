@@ -25,10 +25,10 @@ from envs.test_multihop_qa import HOTPOT as OFFICIAL
 from envs.test_multihop_qa import MUSIQUE
 from envs.test_situation_puzzles import record as puzzle
 from envs.test_webshop import official, record
+from plugin_folder import as_a_new_process
 from processes import free_port
 from serving.in_process import Server
 from test_doc_commands import commands_in
-from test_plugins import as_a_new_process
 
 from benchmarks import gpu_memory, treasure
 from rl_agents.cli import main

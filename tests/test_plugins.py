@@ -9,59 +9,27 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
+from plugin_folder import EXAMPLES, NAMES, ROOT, as_a_new_process
 
 from rl_agents import errors, plugins
-from rl_agents.algorithms import ALGORITHMS, KEYS, Settings
+from rl_agents.algorithms import Settings
 from rl_agents.background import at_once, wait
 from rl_agents.cli import main
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.envs import base
-from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.errors import InputError
 from rl_agents.reporting.trackers import TRACKERS, TrackedRun
-from rl_agents.rewards.base import MAX_HANGS, REWARDS, make_reward
-from rl_agents.rewards.judges import JUDGES, JudgeError, make_judge
+from rl_agents.rewards.base import MAX_HANGS, make_reward
+from rl_agents.rewards.judges import JudgeError, make_judge
 from rl_agents.rewards.reading import Reading
-from rl_agents.rewards.verifiers import VERIFIERS, VerifierOptions, assess, make_verifier, self_check
+from rl_agents.rewards.verifiers import VerifierOptions, assess, make_verifier, self_check
 from rl_agents.traces.desk import desk_turns
 
-ROOT = Path(__file__).parents[1]
-EXAMPLES = ROOT / "docs" / "examples" / "plugins"
-NAMES = ["median_algorithm", "lock_environment", "brief_reward"]
 IMPORTS = [word for name in NAMES for word in ("--import", name)]
-FEW = [
-    "tasks_per_iteration=2", "group_size=2", "minibatches=1", "eval_episodes=2", "reward=own-brief", "iterations=1",
-]  # fmt: skip
-
-
-@contextmanager
-def as_a_new_process(folder: Path) -> Iterator[None]:
-    """Nothing of the folder, which contains the current one, is known before or afterwards."""
-    here = {path.stem for path in Path.cwd().glob("*.py")}
-    hidden = {name: sys.modules.pop(name) for name in here & set(sys.modules)}
-    registries: list[dict[Any, Any]] = [
-        ALGORITHMS, KEYS, base.CLASSES, base.FAMILIES, REWARDS, VERIFIERS, JUDGES, AGENTS, TRACKERS, plugins.ORIGINS,
-        plugins.OWN_MODULES,
-    ]  # fmt: skip
-    before, modules = [dict(registry) for registry in registries], set(sys.modules)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [part for part in sys.path if part])
-        patch.setattr(plugins, "_loaded", set(plugins._loaded))
-        yield
-    for registry, old in zip(registries, before, strict=True):
-        registry.clear()
-        registry.update(old)
-    for name in set(sys.modules) - modules:
-        if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
-    sys.modules.update(hidden)
 
 
 @pytest.fixture
@@ -427,24 +395,6 @@ def test_the_example_of_a_tracker(folder: Path) -> None:
     tracker.log(1, {"actor/lr": 0.1})
     tracker.log(2, {"eval/success_rate": 0.5})
     assert (folder / "success.txt").read_text() == "2 0.5\n"
-
-
-@pytest.mark.timeout(300)
-def test_a_sweep_whose_trial_has_actors(ray_session: None, folder: Path, beginner_model_dir: Path) -> None:
-    """The trial, its env runner and its learner know the plugins."""
-    keys = {
-        "plugins": NAMES, "algo": "own-median", "env": "own-lock", "model": str(beginner_model_dir), "engine": "torch",
-        "num_env_runners": 1, "num_learners": 1, "placement": "colocate", "max_response_tokens": 8,
-        "max_model_len": 256, "save_trajectories": 0,
-        **{name: yaml.safe_load(value) for name, value in (item.split("=") for item in FEW)}, "eval_episodes": 0,
-    }  # fmt: skip
-    sweep = {"set": keys, "space": {"own_median_weight": [0.25]}, "metric": "rollout/success_rate"}
-    (folder / "sweep.yaml").write_text(yaml.safe_dump(sweep))
-    assert main(["tune", "sweep.yaml", "--output", "sweep"]) == 0
-    points = json.loads((folder / "sweep" / "results.json").read_text())["points"]
-    assert [trial["status"] for point in points for trial in point["trials"]] == ["done"]
-    (saved,) = (yaml.safe_load(path.read_text()) for path in (folder / "sweep" / "trials").glob("*/config.yaml"))
-    assert (saved["own_median_weight"], saved["algo"], saved["num_learners"]) == (0.25, "own-median", 1)
 
 
 @pytest.mark.parametrize(

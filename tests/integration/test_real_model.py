@@ -1,7 +1,6 @@
 """A pretrained model with its own tokenizer and template: what networks of a few thousand parameters do not show."""
 
 import asyncio
-import gc
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,23 +13,13 @@ from rl_agents.chat.template import ChatTemplate, ContextPolicy, Dialogue, chat_
 from rl_agents.inference.base import Completion, Sampling
 from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.inference.torch_model import load_causal_lm
-from rl_agents.learner.learner import hand_back_memory
-from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
-pytestmark = pytest.mark.rllib
+pytestmark = [pytest.mark.rllib, pytest.mark.usefixtures("memory_goes_back")]
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 FRANCE = "What is the capital of France?"
 #: Largest and mean difference of a log-probability between the engine and transformers. bfloat16 keeps eight bits:
 #: seen were 0.31 and 0.06, and 0.45 and 0.06 between transformers in bfloat16 and in float32.
 TOLERANCE, MEAN = {"float32": 1e-3, "bfloat16": 1.0}, {"float32": 1e-4, "bfloat16": 0.2}
-
-
-@pytest.fixture(autouse=True)
-def memory_goes_back() -> Iterator[None]:
-    """Each test holds gigabytes, which the tests after it in this process need."""
-    yield
-    gc.collect()
-    hand_back_memory()
 
 
 @pytest.fixture(scope="module")
@@ -138,26 +127,3 @@ def test_an_answer_ends_at_the_end_of_turn_or_at_its_limit(engine: TorchEngine, 
     assert (cut.finish_reason, cut.token_ids) == ("length", whole.token_ids[:3])
     longer = Dialogue.start(FRANCE).after(prompt, cut.token_ids, template.decode(cut.token_ids), "And of Spain?")
     assert ContextPolicy(template).prompt(longer)[len(prompt) + 3] == template.end_of_turn, "a cut answer is closed"
-
-
-def learned(algo: AgentAlgorithm) -> dict[str, float]:
-    metrics = algo.train()["agent"]
-    assert metrics["actor/grad_norm"] > 0, "nothing was learned, so nothing was compared"
-    return {name: value for name, value in metrics.items() if not name.startswith(("timing_s/", "perf/"))}
-
-
-def test_vllm_samples_what_the_learner_scores(ray_session: None, smollm2_dir: Path) -> None:
-    """Before and after an update of its weights, in the env runner's process (in its own: test_ray_job.py)."""
-    pytest.importorskip("vllm", reason="vLLM is not installed")
-    env = "gymnasium:benchmarks.treasure:Treasure"  # which a node finds, too; untrained, it earns nothing there
-    keys = {
-        "model": str(smollm2_dir), "engine": "vllm", "tasks_per_iteration": 1, "group_size": 2, "lr": 2e-5,
-        "max_response_tokens": 6, "max_model_len": 256, "minibatches": 1, "num_env_runners": 1, "placement": "colocate",
-        "entropy_coef": 0.01,
-    }  # fmt: skip
-    algo = AgentConfig().environment(env).training(**keys).build_algo()
-    try:
-        gaps = [learned(algo)["rollout_corr/logprob_diff_max"] for _ in range(2)]
-    finally:
-        algo.stop()
-    assert max(gaps) < TOLERANCE["float32"]

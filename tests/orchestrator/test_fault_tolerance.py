@@ -3,17 +3,22 @@
 import copy
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
 from orchestrator.killing import engine_pid, kill_during, kill_learner, open_loop, runner_pids
+from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 
 from rl_agents.data.tasks import evaluation_specs
 from rl_agents.errors import LearnerLost
+from rl_agents.orchestrator.collector import Collector
+from rl_agents.orchestrator.env_runner_handles import runners_of
 from rl_agents.resources import room_for_all
 from rl_agents.store.reader import PoolReader, StoreQuery
 from rl_agents.trainer import train_loop
@@ -144,3 +149,49 @@ def test_killed_learners_are_replaced_and_the_curve_is_the_same_until_there_were
     finally:
         quiet.stop()
         struck.stop()
+
+
+def test_a_runner_that_hangs_does_not_hold_up_what_waits_for_the_record(ray_session, tmp_path, monkeypatch, capsys):
+    """A checkpoint does, and every iteration: the limit on work finds the runner, and nothing else waits for it."""
+
+    @ray.remote(num_cpus=0.1)
+    class Recording:
+        """Has the methods of RLlib's actors, and spares its process the import of RLlib."""
+
+        def ping(self) -> str:
+            return "pong"
+
+        def apply(self, call: Any) -> Any:
+            return call(self)
+
+        def flush_recorder(self, timeout_s: float) -> bool:
+            return True
+
+    def hang(runner: Any) -> None:
+        while not (tmp_path / "released").exists():
+            time.sleep(0.05)
+
+    manager = FaultTolerantActorManager([Recording.remote() for _ in range(2)])
+    group = SimpleNamespace(
+        _worker_manager=manager,
+        num_remote_env_runners=manager.num_actors,
+        healthy_env_runner_ids=manager.healthy_actor_ids,
+    )
+    runners = runners_of(group)
+    collector = Collector(runners, None, 600.0)
+    assert all(ray.get([actor.ping.remote() for actor in manager.actors().values()])) and collector.recorded()
+    released = runners.send(runners.ids()[1], hang)
+    assert not collector.recorded()
+    assert f"env runner {runners.ids()[1]} did not confirm" in (shown := capsys.readouterr().out)
+    assert "(sample_timeout_s=600)" in shown
+    monkeypatch.setattr("rl_agents.orchestrator.collector.RECORDED_S", 600.0)
+    assert not collector.recorded() and not capsys.readouterr().out, "it is waited for, and named, once"
+    (tmp_path / "released").touch()
+    ray.get([released, *collector._silent.values()])
+    assert collector.recorded()
+    dead, end = runners.ids()[0], time.monotonic() + 60
+    ray.kill(manager.actors()[dead])
+    while (whole := collector.recorded()) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not whole and runners.absent() == [dead]
+    manager.clear()

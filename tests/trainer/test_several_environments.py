@@ -43,9 +43,9 @@ KEYS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def build(model: Path, *environments: dict[str, Any], local: bool = True, **keys: Any) -> AgentAlgorithm:
+def build(model: Path, *environments: dict[str, Any], **keys: Any) -> AgentAlgorithm:
     config = AgentConfig().training(model=str(model), environments=list(environments), **{**KEYS, **keys})
-    return (config.local() if local else config).build_algo()
+    return config.local().build_algo()
 
 
 def played(algo: AgentAlgorithm) -> list[tuple[str, int, int]]:
@@ -114,24 +114,6 @@ def test_a_killed_run_continues_bit_for_bit_and_is_evaluated_per_environment(
     assert "environments" not in (alone := json.loads(capsys.readouterr().out)) and alone["success"]["mean"] == 1
     assert main(["--resume", str(tmp_path / "killed"), "--env", "guess_numbers"]) == 2
     assert "that run has env=waiting,guess_numbers, not guess_numbers" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("ray_session")
-def test_draws_do_not_depend_on_the_number_of_runners(wide_model_dir: Path) -> None:
-    found, circuits = [], {**GUESS, "env": "circuit_decoding", "weight": 3}
-    for runners in (0, 2):
-        actors = {
-            "num_env_runners": runners,
-            "placement": "colocate",
-            "engine": "torch",
-            "iterations": 2,
-            "eval_episodes": 0,
-        }
-        algo = build(wide_model_dir, circuits, GUESS, local=not runners, **(actors if runners else {}))
-        train(algo, 2)
-        found.append(played(algo))
-        algo.stop()
-    assert found[0] == found[1] and len(found[0]) == 16
 
 
 @pytest.mark.parametrize("name", ["Unmade", "Unset"])

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -17,7 +18,7 @@ from rl_agents.rollout.branching import Branching, BranchSpec, Expansion, expand
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.tree_search.explorer import Explorer, Request, Tick
 from rl_agents.rollout.turns import Limits, Player
-from rl_agents.trainer.algorithm import AgentAlgorithm
+from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
 CONTEXT = make_context("append", qwen())
 LIMITS = Limits(max_turns=8, max_response_tokens=20, max_model_len=2000, env_timeout_s=5.0)
@@ -131,3 +132,15 @@ train = partial(trained.train, leave_out=EXCEPT)
 def searched(algo: AgentAlgorithm) -> Explorer:
     assert algo.explorer is not None
     return algo.explorer
+
+
+#: Of searches one update behind.
+LAGGING: dict[str, Any] = {
+    "tasks_per_iteration": 4, "group_size": 4, "search_steps": 48, "lr": 1e-3, "iterations": 4, "async_level": 1,
+    "old_logprobs": "learner", "rollout_correction": "none", "engine": "torch", "engine_timeout_s": 30.0,
+}  # fmt: skip
+
+
+def build_lagging(model_dir: Path, **keys: Any) -> AgentAlgorithm:
+    config = AgentConfig().training(**{**LAGGING, "model": str(model_dir), **keys})
+    return (config if keys.get("num_env_runners") else config.local()).build_algo()

@@ -1,18 +1,12 @@
-"""Searches with a lag of 1: a tick is learned from while the next one is expanded; one thread has the same results.
+"""Searches with a lag of 1: a tick is learned from while the next one is expanded; one thread has the same results."""
 
-With actors, too, of which a killed one costs time only.
-"""
-
-import os
-import signal
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrator.killing import runner_pids
-from rollout.tree_search.drawn import World, explorer_of, searched, train
+from rollout.tree_search.drawn import World, build_lagging, explorer_of, searched, train
 from trained import equal
 from trained import policy_weights as weights
 
@@ -22,17 +16,7 @@ from rl_agents.rollout.tree_search.iteration import Order, run_iteration
 from rl_agents.rollout.tree_search.saved import explorer_to_json
 from rl_agents.rollout.tree_search.states import PATH
 from rl_agents.trainer import training_step
-from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
-
-KEYS: dict[str, Any] = {
-    "tasks_per_iteration": 4, "group_size": 4, "search_steps": 48, "lr": 1e-3, "iterations": 4, "async_level": 1,
-    "old_logprobs": "learner", "rollout_correction": "none", "engine": "torch", "engine_timeout_s": 30.0,
-}  # fmt: skip
-
-
-def build(model_dir: Path, **keys: Any) -> AgentAlgorithm:
-    config = AgentConfig().training(**{**KEYS, "model": str(model_dir), **keys})
-    return (config if keys.get("num_env_runners") else config.local()).build_algo()
+from rl_agents.trainer.algorithm import AgentAlgorithm
 
 
 def followed(order: Order) -> tuple[list[str], dict[str, float]]:
@@ -96,7 +80,7 @@ def test_errors_of_either_side_come_through_when_both_are_done(fails: str) -> No
 def test_samples_are_one_update_old_also_when_resumed(
     beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = build(beginner_model_dir, algo="3spo")
+    whole = build_lagging(beginner_model_dir, algo="3spo")
     learned: list[tuple[int, set[int]]] = []
     learn = training_step.learn
 
@@ -118,31 +102,3 @@ def test_samples_are_one_update_old_also_when_resumed(
     assert train(second, 2) == straight
     assert explorer_to_json(searched(second)) == explorer_to_json(searched(whole))
     assert equal(weights(whole), weights(second))
-
-
-def test_actors_of_which_one_is_killed_learn_what_one_process_does(ray_session: None, beginner_model_dir: Path) -> None:
-    local = build(beginner_model_dir, algo="3spo")
-    actors = build(beginner_model_dir, algo="3spo", num_env_runners=2, placement="colocate")
-    try:
-        assert actors.rollout_workers is not None
-        collector, calls, resampled, finished = actors.rollout_workers.collector, [], 0.0, 0.0
-        pids, expand = runner_pids(actors), collector.expand
-
-        def expand_while_a_runner_dies(specs: Any) -> Any:
-            calls.append(len(specs))
-            if len(calls) == 2:  # the start states are known, their children are being sampled
-                threading.Timer(0.02, os.kill, (pids[0], signal.SIGKILL)).start()
-            return expand(specs)
-
-        collector.expand = expand_while_a_runner_dies  # type: ignore[method-assign]
-        for _ in range(2):
-            expected, metrics = train(local, 1)[0], train(actors, 1)[0]
-            assert metrics["search/score_mean"] == expected["search/score_mean"]
-            resampled += metrics["rollout/resampled_episodes"]
-            finished += metrics["rollout/episodes"]
-        assert expected["actor/grad_norm"] > 0 and resampled > 0
-        assert searched(actors).states.finished == finished, "none lost, none counted twice"
-        assert equal(weights(local), weights(actors))
-    finally:
-        actors.stop()
-        local.stop()
