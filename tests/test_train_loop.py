@@ -1,7 +1,6 @@
 """A run that ends in its episodes or engines leaves a checkpoint of the last whole iteration."""
 
 import io
-import time
 from pathlib import Path
 
 import pytest
@@ -77,22 +76,6 @@ def test_a_signal_while_learners_are_replaced_saves_nothing_of_the_new_ones(tmp_
     loop.algo.save_run_checkpoint = lose_or_save  # type: ignore[method-assign]
     loop.algo.restart_learners = interrupted  # type: ignore[method-assign]
     assert not loop.run() and not folder.complete_checkpoints()
-
-
-def test_an_iteration_says_what_the_checkpoint_before_it_took(tmp_path: Path) -> None:
-    """With lag, the time spent waiting for the batch in progress is counted."""
-    settings = Settings.from_dict({"iterations": 3, "eval_episodes": 0, "checkpoint_interval": 2})
-    agent, folder = CoinAgent(settings), RunFolder.create(tmp_path / "run", settings)
-    save = agent.save_run_checkpoint
-
-    def slowly(path: Path) -> None:
-        time.sleep(0.2)
-        save(path)
-
-    agent.save_run_checkpoint = slowly  # type: ignore[method-assign]
-    assert TrainLoop(agent, folder, Progress(io.StringIO()), Interrupts()).run()
-    first, second, third = (record["timing_s/checkpoint"] for record in folder.read_metrics())
-    assert first == second == 0.0 and third >= 0.2
 
 
 def test_a_pool_that_cannot_be_opened_leaves_nothing_new_in_a_resumed_run(tmp_path: Path) -> None:

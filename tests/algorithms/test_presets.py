@@ -86,15 +86,3 @@ def test_every_line_of_the_papers_settings_is_about_a_recipe() -> None:
 def test_a_sweep_varies_what_the_papers_table_varies(entry: dict[str, Any]) -> None:
     sweep = yaml.safe_load((FOLDER.parent / "sweeps" / f"{entry['sweep']}.yaml").read_text(encoding="utf-8"))
     assert sweep == {"recipe": f"../recipes/{entry['recipe']}.yaml", "space": entry["space"]}
-
-
-@pytest.mark.parametrize("algo", ["rloo", "gspo", "gigpo", "reinforce++", "reinforce++-baseline"])
-@pytest.mark.parametrize("env", ["multihop_qa", "paper_search", "alfworld", "webshop"])
-def test_steppos_other_baselines_are_grpos_recipe_with_another_algorithm(env: str, algo: str) -> None:
-    keys = {**load_recipe(str(FOLDER / f"{env}_steppo_grpo.yaml")), "algo": algo}
-    if "gamma" in ALGORITHMS[algo].reads:
-        keys["gamma"] = 0.99
-    settings = Settings.from_dict(keys)
-    apply_defaults(settings, ALGORITHMS[algo])
-    assert not idle_keys(settings)
-    assert (settings.kl_coef, settings.kl_in_reward_coef) == (0.001, 0.0)

@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 
-from rl_agents.data.hub import HubName, hub_files, read_hub_name
+from rl_agents.data.hub import hub_files
 from rl_agents.data.row_cache import KEPT_DAYS, keep
 from rl_agents.data.tables import open_table
 from rl_agents.errors import InputError
@@ -215,18 +215,6 @@ def test_a_gated_data_set_and_one_that_is_not_there(hub: Path, monkeypatch: pyte
         monkeypatch.setattr(HfApi, "list_repo_files", lambda *_, error=error, **__: (_ for _ in ()).throw(error))
         with pytest.raises(InputError, match=message):
             open_table("hub:o/g/train")
-
-
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [
-        ("hub:o/n", ("o/n", "", "", "")),
-        ("hub:o/n@refs/convert/parquet:main/test", ("o/n", "refs/convert/parquet", "main", "test")),
-        ("hub:o/n@v1/train", ("o/n", "v1", "", "train")),
-    ],
-)
-def test_names_of_the_hub(name: str, parts: tuple[str, str, str, str]) -> None:
-    assert read_hub_name(name) == HubName(*parts)
 
 
 def test_kept_rows_are_read_once_and_again_when_the_table_changes(tmp_path, monkeypatch) -> None:

@@ -165,13 +165,3 @@ def test_a_dialogue_grows_exactly_with_every_familys_template(style: str) -> Non
     said = dialogue(style)
     assert said.startswith("grows exactly, system")
     assert ("no tools" in said) == (style in ("chatml", "gemma", "phi", "deepseek"))
-
-
-def test_all_families_are_on_file_and_vllm_agrees() -> None:
-    results = page.stored()
-    assert list(results["families"]) == list(BY_NAME)
-    for name, family in results["families"].items():
-        vllm = family["checks"].get("vllm")
-        assert (vllm is None) == (name in IMAGES)
-        if vllm and not vllm["said"].startswith("refused"):
-            assert vllm["value"] <= page.AGREES, name

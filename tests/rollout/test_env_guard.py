@@ -168,10 +168,6 @@ def test_calls_are_made_one_at_a_time_until_the_first_batches_have_ended(tmp_pat
         assert alone()
     assert not alone()
     watch = unclear(tmp_path / "note")
-    with watch.batch(["a"]), watch.batch(["b"]):
-        pass
-    assert not alone()
-    watch = unclear(tmp_path / "note")
     before = ExitStack()
     before.enter_context(watch.batch(["a"]))
     for _ in range(3):

@@ -188,14 +188,6 @@ def test_the_mean_of_one_weight_per_row_is_over_rows(mismatch: str) -> None:
     assert metrics["rollout_corr/rollout_is_mean"] == pytest.approx((2.0 + 0.990050) / 2, abs=1e-5)
 
 
-def test_where_all_is_rejected_nothing_is_divided() -> None:
-    rows = rows_with("old_logprobs", GAPS, [1.0, 0.0])
-    settings = settings_of("grpo", old_logprobs="learner", rollout_correction="geo_rs")
-    metrics = correct_mismatch(rows, settings)
-    assert not any(row.mask.any() or row.correction.any() for row in rows)  # type: ignore[union-attr]
-    assert metrics["rollout_corr/rollout_rs_masked_fraction"] == 1.0
-
-
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [

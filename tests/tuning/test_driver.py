@@ -70,14 +70,6 @@ def test_a_cluster_that_shrank_ends_the_sweep_once_nothing_runs(tmp_path, settin
     assert watch.stop_all() and "trial 001-lr=0.001 can no longer start: a trial needs 2.5 CPU" in watch.too_small
 
 
-def test_a_signal_stops_the_sweep(tmp_path: Path, settings: dict[str, Settings]) -> None:
-    interrupts = Interrupts()
-    stopper = SweepMonitor(SWEEP, SweepFolder(tmp_path), settings, interrupts)
-    assert not stopper.stop_all()
-    interrupts.requested = True
-    assert stopper.stop_all()
-
-
 def test_failures_are_told_with_their_last_line(tmp_path, settings: dict[str, Settings], capsys) -> None:
     error = tmp_path / "error.txt"
     error.write_text("Failure # 3\nTraceback ...\nOSError: no space left\n")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rollout.tree_search.drawn import Copied, Drawn, World, explorer_of
+from rollout.tree_search.drawn import Drawn, World, explorer_of
 
 from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.tree_search.explorer import Explorer
@@ -86,22 +86,6 @@ def test_tasks_and_states_that_cannot_be_reached_are_reported_and_never_counted(
     (failed,) = [t for tick in ticks for t in tick.finished if t.failed]
     assert "OSError" in failed.end_cause and not failed.truncated and not failed.terminated
     assert explorer.states.finished == sum(not t.failed for tick in ticks for t in tick.finished)
-
-
-def test_what_a_snapshot_saves() -> None:
-    class Counted(Copied):
-        resets = 0
-
-    snapshots, replay = World(Counted, "snapshot"), World(branching="replay")
-    explorer, walked = explorer_of(), 0
-    for _ in range(5):
-        snapshots.tick(explorer)
-    assert Counted.resets == 1 and explorer.counts.replayed_steps == 0, "one reset, to look at the start state"
-    explorer = explorer_of()
-    for _ in range(5):
-        (request,), tick = replay.tick(explorer)
-        walked += len(request.spec.point.actions) * len({t.steps[0].action for t in tick.samples})
-    assert explorer.counts.replayed_steps == walked == 13, "the way to the state, once for each action that differs"
 
 
 def test_keys_of_states_stay_what_they_are_in_saved_searches() -> None:

@@ -26,15 +26,6 @@ def look(states: StateStatistics, depth: int, state: str = "s") -> tuple[float, 
     return float(found.score[0]), bool(found.open[0])
 
 
-@pytest.mark.parametrize(
-    ("total", "wins", "score"), [(9, 0, 1.0), (10, 0, 1.0), (20, 1, 3**-0.05), (11, 2, 3 ** -(2 / 11))]
-)
-def test_where_the_gate_is_in_n_alone_the_score_is_that_of_the_rate(total: int, wins: int, score: float) -> None:
-    found, opened = look(counted(total, wins, score_gate="count"), 3)
-    assert found == pytest.approx(score, rel=1e-6)
-    assert opened is look(counted(total, wins, score_gate="score"), 3)[1], "which states are closed does not change"
-
-
 def test_counts_are_of_trajectories_and_fade() -> None:
     states = StateStatistics(settings_of())
     finish(states, ["a", "b", "a"], True)
