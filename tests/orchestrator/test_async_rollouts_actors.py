@@ -82,23 +82,3 @@ def test_lost_learners_go_back_and_what_was_in_flight_is_not_sampled_again(ray_s
     finally:
         quiet.stop()
         struck.stop()
-
-
-def test_draws_of_several_environments_do_not_depend_on_the_number_of_runners(ray_session, wide_model_dir) -> None:
-    guess = {"env": "guess_numbers", "env.prompt": "compact", "max_turns": 2, "max_response_tokens": 4}
-    keys = {
-        "environments": [{**guess, "env": "circuit_decoding", "env.prompt": "compact", "weight": 3}, guess],
-        "tasks_per_iteration": 4, "group_size": 4, "iterations": 2, "eval_episodes": 0, "engine": "torch",
-        "max_response_tokens": 8, "max_model_len": 600, "model": str(wide_model_dir),
-    }  # fmt: skip
-    found = []
-    for config in (
-        AgentConfig().training(**keys).local(),
-        AgentConfig().training(**keys, num_env_runners=2, placement="colocate"),
-    ):
-        algo = config.build_algo()
-        algo.train()
-        algo.train()
-        found.append(sorted((t.task_id, t.group_id, t.seed) for t in algo.last_trajectories))
-        algo.stop()
-    assert found[0] == found[1] and len(found[0]) == 16

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import threading
 import time
@@ -12,7 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from plugin_folder import EXAMPLES, NAMES, as_a_new_process
 from processes import children_running
 
 from rl_agents.algorithms import Settings
@@ -121,23 +119,3 @@ def test_a_trial_that_can_never_fit_is_one_clear_line(beginner_model_dir, tmp_pa
     error = capsys.readouterr().err.splitlines()[-1]
     assert "trial 000-lr=0.0001 can never start: a trial needs 6 CPU" in error
     assert "8 x env runner 0.5 CPU" in error and "the cluster has 1 node with 4 CPU" in error
-
-
-def test_a_trial_with_actors_has_its_plugins_in_all_of_them(beginner_model_dir, tmp_path, monkeypatch) -> None:
-    """The trial, its env runner and its learner know the plugins."""
-    for name in NAMES:
-        shutil.copy(EXAMPLES / f"{name}.py", tmp_path)
-    monkeypatch.chdir(tmp_path)
-    keys = {
-        "plugins": NAMES, "algo": "own-median", "env": "own-lock", "reward": "own-brief", "minibatches": 1,
-        "num_env_runners": 1, "num_learners": 1, "placement": "colocate", "max_response_tokens": 8, "engine": "torch",
-        "max_model_len": 256, "iterations": 1, "eval_episodes": 0, "group_size": 2,
-    }  # fmt: skip
-    space, metric = {"own_median_weight": [0.25]}, "rollout/success_rate"
-    with as_a_new_process(tmp_path):
-        path = write_sweep(tmp_path, beginner_model_dir, space, keys, metric=metric, local=False)
-        assert tune(path, "--output", tmp_path / "out") == 0
-    points = json.loads((tmp_path / "out" / "results.json").read_text())["points"]
-    assert [trial["status"] for point in points for trial in point["trials"]] == ["done"]
-    (saved,) = (yaml.safe_load(path.read_text()) for path in (tmp_path / "out" / "trials").glob("*/config.yaml"))
-    assert (saved["own_median_weight"], saved["algo"], saved["num_learners"]) == (0.25, "own-median", 1)
