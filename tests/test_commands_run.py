@@ -283,7 +283,8 @@ def shell(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     """A shell in a copy of the folder; servers and sweeps start neither Ray nor other processes."""
     folder = shutil.copytree(checkout, tmp_path / "checkout", symlinks=True)
     shell = Shell(tmp_path, monkeypatch)
-    for name, value in (("HOME", tmp_path), ("RL", folder), ("RL_AGENTS_CACHE", tmp_path / "cache")):
+    cache = checkout.with_name("cache")  # what one page's commands have built need not be built for the next
+    for name, value in (("HOME", tmp_path), ("RL", folder), ("RL_AGENTS_CACHE", cache)):
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "hub"))
