@@ -16,11 +16,15 @@ from rl_agents.inference.torch_model import load_causal_lm
 
 @pytest.fixture(scope="session")
 def padded_dir(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of 24 more ids than its tokenizer; without masks most of what it samples would have no text."""
+    """A model of 24 more ids than its tokenizer; without masks most of what it samples would have no text.
+
+    Its head is untied; of those that are tied: tests/integration/test_real_model_vllm.py, and the torch engine's tests.
+    """
     from transformers import AutoModelForCausalLM
 
     folder = tmp_path_factory.mktemp("padded")
-    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32)
+    torch.manual_seed(0)  # of the new head
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32, tie_word_embeddings=False)
     model.resize_token_embeddings(VOCABULARY + 24, mean_resizing=False)
     with torch.no_grad():
         model.get_output_embeddings().weight[VOCABULARY:] = 6 * model.get_output_embeddings().weight[:24]

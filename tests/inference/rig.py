@@ -41,7 +41,7 @@ class Rig:
         return asyncio.run(together())
 
     def change_weights(self, seed: int) -> None:
-        """Move every parameter, the tied embedding too, and push them."""
+        """Move every parameter, and push them."""
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for parameter in self.reference.parameters():
