@@ -52,7 +52,7 @@ def message(role, text):
 
 
 @pytest.mark.parametrize("style", ["qwen", "llama"])
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(texts=further, calls=st.booleans())
 def test_prompt_answer_and_between_are_the_whole_dialogue(style, texts, calls):
     chat = TEMPLATES[style]

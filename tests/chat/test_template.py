@@ -34,7 +34,7 @@ def dialogue_messages(task, actions, observations):
 
 
 @pytest.mark.parametrize("style", STYLES)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(task=words, turns=st.lists(st.tuples(words, words), max_size=4))
 def test_append_equals_the_template_of_the_whole_dialogue(style, task, turns):
     tokenizer = STYLES[style]()
@@ -50,7 +50,7 @@ def test_append_equals_the_template_of_the_whole_dialogue(style, task, turns):
 
 
 @pytest.mark.parametrize("style", STYLES)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(task=words, turns=st.lists(st.tuples(st.lists(st.integers(0, 339), min_size=1, max_size=8), words), max_size=4))
 def test_append_prompts_extend_each_other_for_any_sampled_ids(style, task, turns):
     tokenizer = STYLES[style]()
@@ -64,31 +64,15 @@ def test_append_prompts_extend_each_other_for_any_sampled_ids(style, task, turns
         assert following[len(said) : len(said) + len(closing)] == closing
 
 
-def test_the_newline_after_qwens_end_of_turn_survives():
-    template = make_context("append", qwen()).template
-    text = template.tokenizer.decode(template.between("you are in a room"))
-    assert text == "\n<|im_start|>user\nyou are in a room<|im_end|>\n<|im_start|>assistant\n"
-
-
-def test_a_template_that_strips_reasoning_changes_nothing_that_was_sampled():
-    tokenizer = qwen(strip_reasoning=True)
+def test_what_was_sampled_stays_where_the_template_strips_it_and_text_has_other_tokens():
+    tokenizer, said = qwen(strip_reasoning=True), "<think>a box</think>\ngo"
     context = make_context("append", tokenizer)
-    response = [*tokenizer.encode("<think>a box</think>\ngo"), context.template.end_of_turn]
+    response = [*(tokenizer.encode(letter)[0] for letter in said), context.template.end_of_turn]
+    assert response[:-1] != tokenizer.encode(said)
     first, second = play(context, "task", [(response, "a room")])
-    stripped = tokenizer.apply_chat_template(
-        dialogue_messages("task", ["<think>a box</think>\ngo"], ["a room"]), tokenize=False
-    )
-    assert "think" not in stripped
+    messages = dialogue_messages("task", [said], ["a room"])
+    assert "think" not in tokenizer.apply_chat_template(messages, tokenize=False)
     assert second[0][len(first[0]) :][: len(response)] == response
-
-
-def test_another_tokenization_of_the_same_text_is_kept():
-    tokenizer = qwen()
-    context = make_context("append", tokenizer)
-    letters = [tokenizer.encode(letter)[0] for letter in "room"]
-    assert letters != tokenizer.encode("room")
-    first, second = play(context, "task", [([*letters, context.template.end_of_turn], "next")])
-    assert second[0][len(first[0]) :][:4] == letters
 
 
 def test_end_of_turn_and_stop_tokens():
@@ -118,9 +102,7 @@ def test_window_shows_the_last_steps_only():
 def test_window_of_zero_steps_and_an_environments_own_format():
     context = make_context("window(0)", qwen())
     dialogue = Dialogue.start("the task").after([1], [2], "go", "a room")
-    assert (
-        "go" not in qwen().decode(context.prompt(dialogue)).split("user\n")[1].split("[Current")[0].split("the task")[1]
-    )
+    assert "[Action 1] go" not in qwen().decode(context.prompt(dialogue))
     seen = []
 
     def render_window(task, history, observation):
@@ -175,13 +157,6 @@ def test_unusable_tokenizers_are_input_errors_that_name_the_folder(tmp_path):
         assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
     with pytest.raises(InputError, match=r"append, window\(n\)"):
         make_context("windows(3)", qwen())
-
-
-def test_a_saved_tokenizer_loads_with_the_same_ids(tmp_path):
-    qwen().save_pretrained(tmp_path)
-    loaded = make_context("append", load_tokenizer(tmp_path))
-    assert loaded.size is None
-    assert loaded.prompt(Dialogue.start("go")) == make_context("append", qwen()).prompt(Dialogue.start("go"))
 
 
 def test_texts_beyond_a_context_are_counted_in_pieces_and_never_tokenized_whole(monkeypatch) -> None:

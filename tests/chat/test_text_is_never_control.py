@@ -116,7 +116,7 @@ def test_the_text_itself_is_kept(name):
 
 
 @pytest.mark.parametrize("name", ["qwen", "llama", "gemma", "qwen with tools"])
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(data=st.data())
 def test_text_made_of_pieces_of_special_tokens(name, data):
     chat = template(name)
@@ -149,7 +149,7 @@ def test_results_and_definitions_of_tools_are_text():
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<|[｜" + GUARD), max_size=20))
 def test_other_text_has_the_ids_of_the_template(name, text):
     chat = template(name)

@@ -12,7 +12,6 @@ import httpx
 import psutil
 import pytest
 from chat_models import save_chat_model
-from chat_tokenizers import llama, qwen
 from episodes import play_episodes
 from rollout.black_boxes import CONTEXT, LIMITS, Asker, player, specs, task_file, tiny_model, user
 from rollout.scripted import Countdown, ScriptedEngine
@@ -36,7 +35,6 @@ from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
 from rl_agents.rollout.branching_check import check_branching
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.turns import Player
-from rl_agents.tools.calls import read_tools
 from rl_agents.traces import desk
 from rl_agents.trainer.measure import ready
 
@@ -108,68 +106,12 @@ def test_agents_that_are_coroutines_are_found_in_the_current_folder(tmp_path, mo
             load_agent(BlackboxOptions(agent=name))
 
 
-TOOLS = read_tools([{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}])
-SYSTEM = {"role": "system", "content": "Be short."}
-LOOK = '<tool_call>{"name": "look", "arguments": {"at": 1.0}}</tool_call>'
+def call(*messages, **fields) -> ModelCall:
+    return ModelCall("chat_completions", "x", tuple(read_message(m) for m in messages), **fields)
 
 
-def call(*messages, tools=(), **fields) -> ModelCall:
-    return ModelCall("chat_completions", "x", tuple(read_message(m) for m in messages), tools, **fields)
-
-
-def said(answer, **changes):
-    calls = [
-        {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
-        for c in answer.tool_calls
-    ]
-    return {"role": "assistant", "content": answer.content, **({"tool_calls": calls} if calls else {}), **changes}
-
-
-def test_tool_results_are_further_messages_whatever_the_client_does_to_the_arguments():
-    history, begin = History(), (SYSTEM, user("begin"))
-    first = history.turn(call(*begin, tools=TOOLS))
-    assert (
-        first.info()["messages"] == [SYSTEM, user("begin")] and first.info()["tools"][0]["function"]["name"] == "look"
-    )
-    answer = history.answer(call(*begin, tools=TOOLS), f"<think>so</think>{LOOK}")
-    (made,) = answer.tool_calls
-    assert made.id == f"call_{1:016x}00" and (made.name, json.loads(made.arguments)) == ("look", {"at": 1.0})
-    shown = said(answer, content=None)
-    shown["tool_calls"][0]["function"]["arguments"] = '{ "at":1 }'
-    result = {"role": "tool", "tool_call_id": made.id, "content": "a door"}
-    turn = history.turn(call(*begin, shown, result, tools=TOOLS))
-    assert turn.info()["further_messages"] == [result] and turn.info()["calls"][0]["function"]["name"] == "look"
-    assert turn.observation == "[tool] a door" and not turn.new_dialogue
-
-
-@pytest.mark.parametrize(
-    "rewritten",
-    [
-        lambda answer: ({**SYSTEM, "content": "Be long."}, user("begin"), said(answer), user("next")),
-        lambda answer: (SYSTEM, user("begin"), said(answer, content="something else"), user("next")),
-        lambda answer: (SYSTEM, user("summary of what was said")),
-        lambda answer: (SYSTEM, user("begin")),
-    ],
-)
-def test_a_rewritten_history_begins_a_dialogue_with_all_of_it(rewritten):
-    history = History()
-    history.turn(call(SYSTEM, user("begin")))
-    messages = rewritten(history.answer(call(SYSTEM, user("begin")), "fine"))
-    info = history.turn(call(*messages)).info()
-    assert info["new_dialogue"] and info["messages"] == [read_message(m) for m in messages]
-
-
-def test_thoughts_that_a_client_drops_are_dropped_where_they_are_read_as_sent():
-    for as_sent, begins in ((False, False), (True, True)):
-        history = History(as_sent)
-        history.turn(call(user("begin")))
-        answer = history.answer(call(user("begin")), "<think>hm</think>fine")
-        assert history.turn(call(user("begin"), said(answer), user("next"))).new_dialogue is begins
-    kept = said(answer, reasoning_content="hm")
-    history = History(True)
-    history.turn(call(user("begin")))
-    history.answer(call(user("begin")), "<think>hm</think>fine")
-    assert not history.turn(call(user("begin"), kept, user("next"))).new_dialogue
+def said(answer):
+    return {"role": "assistant", "content": answer.content}
 
 
 def test_what_is_new_alone_goes_on_and_equal_histories_have_equal_anchors():
@@ -191,25 +133,6 @@ def test_what_is_new_alone_goes_on_and_equal_histories_have_equal_anchors():
 
     assert anchors("<think>a</think>x", "y", "z") == anchors("<think>b</think>x", "y", "q")
     assert anchors("x", "y")[1] != anchors("w", "y")[1]
-
-
-@pytest.mark.parametrize("tokenizer", [qwen, llama])
-def test_further_messages_follow_the_sampled_ids(tokenizer):
-    from rl_agents.chat.template import Dialogue, further_text
-
-    template = ChatTemplate(tokenizer())
-    context = ContextPolicy(template)
-    start = Dialogue.start("begin")
-    prompt = context.prompt(start)
-    sampled = template.answer_ids("odd   spacing ")
-    one = context.prompt(start.after(prompt, sampled, "x", "next"))
-    text = further_text([{"role": "user", "content": "next"}])
-    assert context.prompt(start.after(prompt, sampled, "x", "ignored", text)) == one
-    two = further_text([{"role": "user", "content": "next"}, {"role": "user", "content": "more"}])
-    longer = context.prompt(start.after(prompt, sampled, "x", "", two))
-    assert longer[: len(prompt) + len(sampled)] == [*prompt, *sampled]
-    tail = template.decode(longer[len(prompt) + len(sampled) :])
-    assert "next" in tail and "more" in tail and "begin" not in tail
 
 
 @pytest.fixture

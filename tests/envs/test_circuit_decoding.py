@@ -65,17 +65,6 @@ def test_bad_options_are_named() -> None:
             make(**options)
 
 
-def test_prompts() -> None:
-    task = tasks.find_task(TASK)
-    observation, info = make().reset(options={"task_id": TASK})
-    assert "- There are 2 circuits, labeled A, B." in observation
-    assert f"\n1: {task.expressions[0]}\n" in observation and f"\n10: {task.expressions[9]}\n" in observation
-    assert observation.endswith("Please start with your first query.")
-    assert info["references"] == [solution()] and info["progress"] is None
-    compact, _ = make(prompt="compact").reset(options={"task_id": TASK})
-    assert compact == "A B : " + " ".join(sorted(task.tables))
-
-
 def test_a_won_game() -> None:
     env, task = started(), tasks.find_task(TASK)
     table = task.tables[task.hidden[1]]

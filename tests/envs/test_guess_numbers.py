@@ -46,19 +46,6 @@ def test_secret_is_always_a_hypothesis_and_feedback_is_symmetric(case: tuple[tup
         assert (value == (a, 0)) == (guess == secret)
 
 
-def test_prompts() -> None:
-    observation, info = make(prompt="compact").reset(options={"task_id": TASK})
-    assert observation == "3 of 4 : 123 0A3B"
-    assert info["anchor"] == "3 of 4 : 231 312"
-    assert info["metrics"] == {"turns": 0.0, "inconsistent_guesses": 0.0, "hypotheses_left": 2.0}
-    observation, _ = make().reset(options={"task_id": TASK})
-    assert "a secret 3-digit number in mind, composed of digits from 1 to 4," in observation
-    assert "<interact>123</interact>\nThe feedback of your latest guess: 0 digits are present" in observation
-    assert observation.endswith(
-        "3 digits are present in the answer but in the different positions.\nNow it is your turn:"
-    )
-
-
 def test_a_won_game() -> None:
     env = started(prompt="compact")
     observation, reward, terminated, truncated, info = env.step("<interact>213</interact>")

@@ -167,7 +167,6 @@ def test_files_of_ones_own(own: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("{", "not JSON"),
         ('{"question": "q", "points": []}', "'points' is not a list of 1 to 50 texts"),
         ('{"question": "q", "points": ["a"], "answer": "b", "answers": ["c"]}', "both 'answers' and 'answer'"),
         ('{"question": "q", "points": ["a"], "id": "heron"}', "the question id 'heron' occurs twice"),
@@ -179,15 +178,6 @@ def test_a_bad_line_is_named(own: dict[str, str], line: str, problem: str) -> No
         file.write(f"{line}\n")
     with pytest.raises(InputError, match=rf"questions\.jsonl, line 3: .*{problem}"):
         make(**own)
-
-
-def test_missing_and_empty_files(own: dict[str, str], tmp_path: Path) -> None:
-    for name in ("questions", "documents"):
-        with pytest.raises(InputError, match=r"nowhere\.jsonl: no such file"):
-            make(**{**own, name: "nowhere.jsonl"})
-    (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(InputError, match=r"env.questions=.*: no questions in it"):
-        make(**{**own, "questions": str(tmp_path / "empty.jsonl")})
 
 
 @pytest.fixture

@@ -34,17 +34,6 @@ def test_rules_by_hand() -> None:
     assert cosine((3, 4), (4, 3)) == pytest.approx(0.96)
 
 
-def test_prompts() -> None:
-    task = tasks.find_task(TASK)
-    observation, info = make().reset(options={"task_id": TASK})
-    assert "- You are given 10 movies with scores on 5 attributes (indexed 1...5):\nMovie_1: [" in observation
-    assert observation.count("\nMovie_") == 10 and "Movie_11" not in observation
-    assert info["anchor"] == f"{TASK} : " and info["progress"] is None
-    assert info["references"] == [task.best.name]
-    compact, _ = make(**SMALL).reset(options={"task_id": SMALL_TASK})
-    assert compact.split()[0] == "seen" and len(compact.split()) == 6
-
-
 def test_a_whole_session_in_the_papers_words() -> None:
     task = tasks.find_task(TASK)
     truth = ",".join(f"{w / 10:g}" for w in task.weights)

@@ -1,6 +1,7 @@
 """OpenEnv's servers: the library's own against its own client, a misbehaving one, and runs while a server dies."""
 
 import json
+import random
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from processes import free_port
 
 from rl_agents import errors
 from rl_agents.cli import main
-from rl_agents.envs.base import named_env, starter_spec, task_ids
+from rl_agents.envs.base import env_spec, named_env, read_env_options, starter_spec, task_ids
 from rl_agents.envs.openenv.env import read_form, schema_of, text_of
 from rl_agents.errors import InputError, NoPlayer
 from rl_agents.tools.calls import ToolCall, write_response
@@ -303,16 +304,10 @@ def test_a_run_goes_on_when_its_server_is_killed_and_started_again(
 
 
 @needs_library
-def test_the_example_of_the_page_runs(tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
+def test_the_player_of_the_page_plays_its_server(start: Start) -> None:
     url, _ = start(PYTHON, EXAMPLE / "server.py")
-    keys = [
-        f"env.url={url}",
-        f"env.player={EXAMPLE / 'guess_player.py'}:guess",
-        "env.train_tasks=20",
-        "env.test_tasks=4",
-    ]
-    given = ["--env", "openenv", "--set", "iterations=1", "minibatches=1", "tasks_per_iteration=2", *keys]
-    assert main(["sft", *given, "demonstrations=8", "--output", str(tmp_path / "start")]) == 0
-    few = ["group_size=2", "eval_episodes=2", f"model={tmp_path / 'start'}"]
-    assert main(["--algo", "grpo", "--local", *given, *few, "--output", str(tmp_path / "run")]) == 0
+    keys = {"url": url, "player": f"{EXAMPLE / 'guess_player.py'}:guess", "train_tasks": 20, "test_tasks": 4}
+    options = read_env_options(env_spec("openenv"), keys)
+    dialogue = starter_spec("openenv", keys).demonstrate("seed-3", random.Random(0), options)
+    assert 1 <= len(dialogue) <= 3 and all(guess.isdecimal() for _, guess in dialogue)
+    assert all(" is too " in seen for seen, _ in dialogue[1:])

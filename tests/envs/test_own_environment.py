@@ -20,7 +20,6 @@ from rl_agents.cli import main
 from rl_agents.envs.base import env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError
 from rl_agents.rollout.branching import takes_snapshots
-from rl_agents.rollout.demonstrations import solves
 from rl_agents.rollout.env_calls import EnvFailure, read_step
 from rl_agents.trainer.warm_start_folder import starter_dir
 
@@ -95,20 +94,6 @@ def test_everything_of_the_example_reaches_the_agent_loop(folder: Path) -> None:
         read_env_options(spec, {"train_tasks": 3})
 
 
-def test_its_demonstrator_makes_a_starter(folder: Path) -> None:
-    starter = starter_spec(LOCK)
-    options, rng = read_env_options(env_spec(LOCK), {}), random.Random(0)
-    dialogues = {task: starter.demonstrate(task, rng, options, 0) for task in task_ids(LOCK, "train", {})}
-    assert dialogues["7 9"][0][0] == "a number from 7 to 36 opens the lock"
-    wins = sum(solves(make_env(LOCK, {}), task, [a for _, a in turns]) for task, turns in dialogues.items())
-    assert 60 < wins < 400, "mediocre"
-    tokenizer = starter.build_tokenizer()
-    texts = [text for turns in dialogues.values() for turn in turns for text in turn]
-    assert not any(tokenizer.unk_token_id in tokenizer(text).input_ids for text in texts)
-    assert tokenizer.tokenize("<think> 1 to 59 </think> 30") == ["<think>", "1", "to", "59", "</think>", "30"]
-    assert starter.defaults["max_response_tokens"] < starter.defaults["max_model_len"] == tokenizer.model_max_length
-
-
 def test_a_file_is_as_good_as_its_module(folder: Path) -> None:
     (folder / "deep").mkdir()
     (folder / "lock.py").rename(folder / "deep" / "bolt.py")
@@ -159,7 +144,7 @@ def test_players_get_the_constructor_arguments_of_the_run(folder: Path) -> None:
         folder,
         "def __init__(self, word): self.word = word\ndef demonstrate(self, observation, random): return self.word",
     )
-    name, made = "gymnasium:mine:Mine", [{"kwargs": {"word": word}} for word in ("oak", "elm")]
+    name, made = "gymnasium:mine:Mine", [{"kwargs": {"word": word}, "train_tasks": 20} for word in ("oak", "elm")]
     assert [starter_spec(name, keys).build_tokenizer().tokenize("oak elm").count("<unk>") for keys in made] == [1, 1]
     assert starter_spec(name, made[0]).defaults["env.kwargs"] == {"word": "oak"}
     assert len({starter_dir(name, options=keys) for keys in made}) == 2

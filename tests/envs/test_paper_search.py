@@ -1,7 +1,6 @@
 """PaperSearch: rewards by hand, libraries, the episode, fuzzed calls, files, citations, the served selector."""
 
 import json
-import random
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -137,13 +136,6 @@ def test_papers_and_tasks_that_do_not_exist() -> None:
             make(papers=papers).reset(options={"task_id": task_id})
 
 
-def test_the_first_observation_says_what_the_paper_says() -> None:
-    observation, _ = make().reset(options={"task_id": TASK})
-    for part in ("bell metal fatigue with choir listening after heavy floods", '"name": "expand"', "You have 5 turns"):
-        assert part in observation
-    assert make(**SMALL).reset(options={"task_id": SMALL_TASK})[0].startswith("find ")
-
-
 def test_calls_of_one_turn() -> None:
     env = started()
     observation, reward, terminated, truncated, info = env.step(
@@ -210,16 +202,6 @@ def test_bad_options_have_one_clear_line(options: dict[str, object], key: str) -
         env.reset(seed=0)
         env.step(calls(("search", "moss")))
     assert "\n" not in str(error.value)
-
-
-def test_the_expert_finds_nearly_everything() -> None:
-    ids = task_ids("test")[::3]
-    infos = [play(task_id)[1] for task_id in ids]
-    assert all(info["success"] for info in infos)
-    assert sum(info["metrics"]["f1"] for info in infos) / len(infos) > 0.98
-    assert sum(info["metrics"]["refused_calls"] for info in infos) == 0
-    expert = demonstrations.STARTER.expert
-    assert expert and expert(ids[0], random.Random(0), PaperSearchOptions()), "not only of the small libraries"
 
 
 RECORDS = [
@@ -355,6 +337,13 @@ def selector(server: Loopback, **options: Any) -> ServerSelector:
         (said("Decision: true, as"), 1.0),
         (with_logprobs(("True", {"True": -0.5, "False": -1.5})), 0.7311),
         (with_logprobs(("Well", {}), (":", {}), (" False", {" True": -2.0, " False": -1.0, " true": -4.0})), 0.2946),
+        # After its thoughts.
+        (
+            with_logprobs(
+                ("True", {"True": -0.1, "False": -2.3}), ("?</think>", {}), (" False", {"True": -1.4, "False": -0.3})
+            ),
+            0.2497,
+        ),
     ],
 )
 def test_scores_of_the_server(server: Loopback, reply: dict[str, Any], score: float) -> None:
@@ -374,13 +363,6 @@ def test_the_server_is_asked_once_about_a_paper_and_about_several_at_once(server
     assert selector(server) is one
 
 
-def test_replies_that_say_nothing_end_the_episode(server: Loopback) -> None:
-    for reply in (said("Perhaps"), {"message": {}}):
-        server.answer = saying(lambda prompt, reply=reply: reply)
-        with pytest.raises(JudgeError, match=r"pasa at http.*asked about: Where is \{moss\}\? -> Moss"):
-            wait(selector(server).scores(MOSS, LIBRARY, ["a"]))
-
-
 def test_an_episode_with_a_server(server: Loopback) -> None:
     def judged(prompt: str) -> dict[str, Any]:
         return with_logprobs(("True", {"True": -0.1 if "choir listening" in prompt.lower() else -9.0, "False": -2.0}))
@@ -392,6 +374,6 @@ def test_an_episode_with_a_server(server: Loopback) -> None:
     assert 0 < reward < 3 and info["metrics"]["pool"] <= 10 and len(server.requests) == 10
     before = env.snapshot()
     server.answer = saying("Perhaps")
-    with pytest.raises(JudgeError):
+    with pytest.raises(JudgeError, match=r"pasa at http.*asked about: .* -> "):
         env.step(calls(("search", "glacier caves")))
     assert env.snapshot() is before

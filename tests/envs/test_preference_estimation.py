@@ -55,19 +55,6 @@ def test_bad_options_are_named() -> None:
             make(**options)
 
 
-def test_prompts() -> None:
-    task = tasks.find_task(TASK)
-    observation, info = make().reset(options={"task_id": TASK})
-    assert "infer the hidden user preference vector (w1,...,w5) through interaction." in observation
-    scores = ",".join(f"{level / 10:g}" for level in task.movies[9].scores)
-    assert f"\nMovie_10: [{scores}]\n- User satisfaction = w1*attr1 + ... + w5*attr5" in observation
-    assert observation.endswith("Please Start with your first <interact> block.")
-    assert info["references"] == [",".join(f"{weight / 10:g}" for weight in task.weights)]
-    small = tasks.find_task(SMALL_TASK)
-    compact, _ = make(prompt="compact").reset(options={"task_id": SMALL_TASK})
-    assert compact.split() == ["/".join(map(str, movie.scores)) for movie in small.movies]
-
-
 def test_a_won_game() -> None:
     env, task = started(), tasks.find_task(TASK)
     *_, info = env.step(ask("0,0,0,0,0"))

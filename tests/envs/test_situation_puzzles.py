@@ -81,16 +81,6 @@ def test_a_question_as_like_as_it_must_be_is_enough_and_turns_on_its_own_key_que
     assert rule_reply(longer, "Did nobody hear the storm?") == Reply(YES, ("key question 1",))
 
 
-def test_prompts() -> None:
-    puzzle = tasks.find_puzzle(TASK)
-    observation, info = make().reset(options={"task_id": TASK})
-    assert "Ask me a yes-or-no question inside <interact> and </interact>." in observation
-    assert observation.endswith(f"Puzzle: {puzzle.surface}")
-    assert info["references"] == [puzzle.bottom] and info["anchor"] == f"{TASK} | "
-    observation, info = make(**SMALL).reset(options={"task_id": SMALL_TASK})
-    assert observation == "museum : object deed secret" and info["references"] == ["crown weighed loan"]
-
-
 def test_a_whole_episode() -> None:
     env = started()
     assert asked(env, "Were there raiders?") == "Yes"

@@ -2,21 +2,17 @@
 
 import copy
 import importlib.util
-import json
 import random
 import socket
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback import Reply, Request, completion, loopback
 
 from rl_agents import errors
 from rl_agents.chat.template import ChatTemplate
-from rl_agents.cli import main
 from rl_agents.config.options import keys_of
 from rl_agents.envs.base import env_spec, read_env_options, starter_spec, synchronous, task_ids
 from rl_agents.envs.base import make_env as make_awaited
@@ -162,32 +158,6 @@ def test_a_snapshot_continues_in_the_same_way(game: str) -> None:
     assert env.reset(seed=6, options={"task_id": "seed-2"})[0] == observation  # the task is the start
 
 
-class Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.asked.append(body)  # type: ignore[attr-defined]
-        text = body["messages"][-1]["content"]
-        content = f"<think> [99] </think> {listed_move(text, random.Random(0))}"
-        reply = json.dumps({"choices": [{"message": {"content": content}}]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(reply)))
-        self.end_headers()
-        self.wfile.write(reply)
-
-    def log_message(self, *args: Any) -> None: ...
-
-
-@pytest.fixture
-def server() -> Iterator[HTTPServer]:
-    made = HTTPServer(("127.0.0.1", 0), Handler)
-    made.asked = []  # type: ignore[attr-defined]
-    threading.Thread(target=made.serve_forever, daemon=True).start()
-    yield made
-    made.shutdown()
-    made.server_close()
-
-
 def played(env: Any) -> dict[str, Any]:
     rng = random.Random(0)
     observation, info = env.reset(seed=1, options={"task_id": "seed-1"})
@@ -198,10 +168,15 @@ def played(env: Any) -> dict[str, Any]:
 
 
 @needs_library
-def test_a_served_model_plays(server: HTTPServer) -> None:
-    options = {"opponent": f"http://127.0.0.1:{server.server_port}/v1", "opponent_model": "rival"}
-    info = played(make_env("textarena:TicTacToe-v0-raw", options))
-    first, *_, last = server.asked  # type: ignore[attr-defined]
+def test_a_served_model_plays() -> None:
+    async def answer(request: Request) -> Reply:
+        move = listed_move(request.body["messages"][-1]["content"], random.Random(0))
+        return Reply(completion(f"<think> [99] </think> {move}"))
+
+    with loopback(answer) as server:
+        options = {"opponent": server.url, "opponent_model": "rival"}
+        info = played(make_env("textarena:TicTacToe-v0-raw", options))
+    first, *_, last = (request.body for request in server.requests)
     assert info["metrics"]["invalid_moves"] == 0 and first["model"] == "rival" and first["seed"] != last["seed"]
     assert [one["role"] for one in last["messages"][:3]] == ["user", "assistant", "user"]
     assert "<think>" not in str(last["messages"]), "thoughts are not a part of the game"
@@ -276,21 +251,14 @@ def test_swapped_rewards_are_read() -> None:
 
 
 @needs_library
-def test_a_run_and_its_model_as_opponent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
-    name = "textarena:KuhnPoker-v0-raw"
+def test_a_model_as_opponent(tmp_path: Path) -> None:
     with pytest.raises(NoPlayer, match="or use textarena:KuhnPoker-v0-raw if the game lists its moves"):
         starter_spec("textarena:KuhnPoker-v0")
-    few = ["iterations=1", "minibatches=1", "demonstrations=8", "tasks_per_iteration=2"]
-    start = str(tmp_path / "start")
-    assert main(["sft", "--env", name, "--set", *few, "--output", start]) == 0
-    few = ["iterations=1", "tasks_per_iteration=2", "group_size=2", "eval_episodes=2", f"model={start}"]
-    rival = [f"env.opponent={start}", "env.opponent_tokens=8"]
-    assert (
-        main(["--algo", "grpo", "--local", "--env", name, "--set", *few, *rival, "--output", str(tmp_path / "a")]) == 0
-    )
-    search = ["--algo", "3spo", "--local", "--env", name, "--set", *few, "search_steps=40"]
-    assert main([*search, "--output", str(tmp_path / "b")]) == 0
+    starter = starter_spec("textarena:KuhnPoker-v0-raw")
+    tokenizer = starter.build_tokenizer()
+    for part in (tokenizer, starter.build_model(tokenizer, 0)):
+        part.save_pretrained(tmp_path)
+    assert played(make_env("textarena:KuhnPoker-v0-raw", {"opponent": str(tmp_path), "opponent_tokens": 8}))["metrics"]
 
 
 @needs_library

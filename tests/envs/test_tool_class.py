@@ -14,7 +14,6 @@ from typing import Any
 import gymnasium
 import pytest
 
-from rl_agents.cli import main
 from rl_agents.envs.base import env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError
 from rl_agents.tools.calls import ToolCall, write_response
@@ -216,16 +215,3 @@ def test_the_example_has_a_warm_start_model() -> None:
             seen.add(action)
         assert json.loads(starter.opening(task, read))["tools"][0]["function"]["name"] == "turn"
     assert len(seen) == 3  # up, down and the end
-
-
-def test_a_run_of_the_example(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
-    given = ["--env", f"class:{DIAL / 'dial.py'}:Dial", "--set", f"env.tasks={DIAL / 'dial.jsonl'}"]
-    few = ["iterations=1", "minibatches=1", "demonstrations=8", "tasks_per_iteration=2"]
-    assert main(["sft", *given, *few, "--output", str(tmp_path / "start")]) == 0
-    few = ["iterations=1", "tasks_per_iteration=2", "group_size=2", "eval_episodes=2", f"model={tmp_path / 'start'}"]
-    assert main(["--algo", "grpo", "--local", *given, *few, "--output", str(tmp_path / "run")]) == 0
-    assert main(["--algo", "grpo", "--local", *given, *few, "env.kwargs={size: 3}"]) == 2
-    assert "cannot be created: TypeError: Dial() takes no arguments" in capsys.readouterr().err

@@ -17,10 +17,10 @@ from rl_agents.gateway.gateway import Gateway, GatewayLimits
 from rl_agents.gateway.server import serving
 from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.store.reader import PoolReader
-from rl_agents.store.records import Call, Exchange, SessionStart
+from rl_agents.store.records import Call, SessionStart
 from rl_agents.store.trajectory_store import PoolWriter
 
-INSTANTS = ("before sampling", "after sampling", "after commit", "during the stream")
+INSTANTS = ("after sampling", "after commit", "during the stream")
 #: Tokens of a stream that its client has been sent when the gateway dies.
 STREAMED = 12
 
@@ -40,8 +40,7 @@ class DeadlyPool:
         if calls and self.instant == "after sampling":
             die()
         future = self.pool.add(*records)
-        started = any(isinstance(record, Exchange) and record.state == "started" for record in records)
-        if (started and self.instant == "before sampling") or (calls and self.instant == "after commit"):
+        if calls and self.instant == "after commit":
             future.result()
             die()
         return future

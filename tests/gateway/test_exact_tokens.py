@@ -31,7 +31,6 @@ from rl_agents.store.records import Call
 from rl_agents.web.errors import ApiError
 
 CALL = '<tool_call>\n{"arguments":{"a":1.0},"name":"add"}\n</tool_call>'
-TWO_CALLS = f"both {CALL}\n{CALL}"
 
 
 class Talk(TextEnv):
@@ -66,25 +65,6 @@ async def test_a_linear_agent_has_the_built_in_loops_prompts_tokens_and_seeds():
     assert trace.steps == [replace(step, call=step_seed(7, n)) for n, step in enumerate(expected)]
     assert [step.finish_reason for step in trace.steps].count("length") > 0  # an end of turn had to be added
     assert all(step.next_step is None for step in trace.steps)
-
-
-async def test_tool_results_are_rendered_together_after_the_exact_ids_of_the_calls():
-    rig = Rig({"add them": TWO_CALLS}, max_response_tokens=400)
-    first = await rig.ask(user("add them"), tools=(ADD,))
-    one, two = (called.id for called in first.tool_calls)
-    again = [user("add them"), reply(first), result(one, "1"), result(two, "2")]
-    await rig.ask(*again, tools=(ADD,))
-    trace = await rig.trace()
-    assert first.finish == "tool_calls" and first.content == "both"
-    assert [called.arguments for called in first.tool_calls] == ['{"a": 1.0}'] * 2
-    first_step, second = trace.steps
-    assert extends(second.prompt_ids, first_step)
-    assert first_step.response_ids[:-1] == letters(TWO_CALLS)  # as sampled: no tokenizer cuts the text like this
-    between = second.prompt_ids[len(first_step.prompt_ids) + len(first_step.response_ids) :]
-    assert rig.text(between) == (
-        "\n<|im_start|>user\n<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response><|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
 
 
 #: What clients make of an answer with calls, or with thoughts.

@@ -18,7 +18,7 @@ from rl_agents.inference.base import Completion, Sampling
 from rl_agents.web.bodies import json_object
 from rl_agents.web.errors import ApiError
 
-SESSIONS, TURNS = 150, 4
+SESSIONS, TURNS = 60, 4
 #: A template that takes no system message but the first, no two turns of one role, and arguments as JSON text.
 STRICT = (
     "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('late') }}{% endif %}"

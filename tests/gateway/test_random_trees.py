@@ -92,7 +92,7 @@ def check_steps(trace, calls):
     assert trace.steps[-1].next_step is None
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=10)
 @given(script=actions)
 def test_random_agents(script):
     with tempfile.TemporaryDirectory() as folder:

@@ -36,7 +36,7 @@ def show(text, offered, inside, sizes, stop=()):
 
 
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=12)
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5))
 def test_pieces_of_any_size_add_up_to_the_answer(case, sizes):
     text, offered, inside, content, thoughts, calls = case
@@ -46,7 +46,7 @@ def test_pieces_of_any_size_add_up_to_the_answer(case, sizes):
     assert bool(shown.problem) == (text in ("<tool_call>{broken",))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(
     text=st.text(st.sampled_from("ab 1🙂"), max_size=20), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
     stop=st.text(st.sampled_from("ab 1🙂"), min_size=1, max_size=3),

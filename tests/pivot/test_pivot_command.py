@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pivot.expert_traces import real_file, write_untrained
+from pivot.expert_traces import write_untrained
 
 from rl_agents.cli import main
 from rl_agents.traces.store import read_table, read_turns, write_turns
@@ -87,41 +87,6 @@ def test_profiling_with_actors(ray_session: None, tmp_path: Path) -> None:
     # Eight tokens of an untrained model are a message, and no call, whatever is sampled and in whichever batch.
     assert {row["kind"] for row in rows} == {"message", "call"}
     assert [row["scores"] for row in rows] == [[float(row["kind"] == "message")] * 2 for row in rows]
-
-
-def test_real_traces_from_file_to_training_step(tmp_path: Path, capsys) -> None:
-    source = real_file("tau_bench", "historical_trajectories", "gpt-4o-airline.json")
-    folder = tmp_path / "airline"
-    assert main(["pivot", "extract", "--traces", str(source), "--infer-tools", "--output", str(folder)]) == 0
-    said = capsys.readouterr().out
-    assert "828 turns from 200 traces; excluded: 116 traces with a low reward, 1 duplicates" in said
-    assert "| get_reservation_details | 151 | 18% |" in said
-    model = write_untrained(folder, tmp_path / "model")
-    long = ["max_model_len=8192", "max_response_tokens=8"]
-    argv = ["pivot", "profile", "--traces", str(folder), "--model", model, "--local", "--limit", "6"]
-    assert main([*argv, "--rollouts", "2", "--set", *long]) == 0
-    # Eight tokens of an untrained model are a message, and no call.
-    rows = read_table(folder / "profile.parquet").to_pylist()
-    assert all(row["mean"] == float(row["kind"] == "message") for row in rows)
-    assert main(["pivot", "filter", "--traces", str(folder)]) == 2
-    assert "none of 6 turns has a variance above" in capsys.readouterr().err
-    assert main(["pivot", "filter", "--traces", str(folder), "--random", "4"]) == 0
-    keys = [f"env.pivots={folder / 'random_pivots.parquet'}", f"model={model}", "kl_coef=0.001", *long]
-    argv = ["--algo", "pivotrl", "--env", "pivot", "--local", "--iterations", "1", "--output", str(tmp_path / "run")]
-    small = ["tasks_per_iteration=2", "group_size=2", "eval_episodes=1", "checkpoint_interval=0"]
-    assert main([*argv, "--set", *keys, *small]) == 0
-    assert (tmp_path / "run" / "checkpoints" / "000001" / "hf" / "model.safetensors").is_file()
-
-
-def test_traces_of_another_environments_demonstrator(tmp_path: Path, capsys) -> None:
-    file = tmp_path / "g.jsonl"
-    argv = ["pivot", "demo-traces", "--env", "guess_numbers", "--traces", "20", "--output", str(file)]
-    assert main([*argv, "--set", "env.prompt=compact"]) == 0
-    assert {json.loads(line)["reward"] for line in file.read_text().splitlines()} == {0.0, 1.0}, "it loses some games"
-    assert main(["pivot", "extract", "--traces", str(file), "--output", str(tmp_path / "turns")]) == 0
-    assert "traces with a low reward" in capsys.readouterr().out
-    for turn in read_turns(tmp_path / "turns" / "turns.parquet"):
-        assert turn.text.startswith(("<interact>", "<answer>")) and turn.action["reasoning_content"].strip()
 
 
 def test_traces_of_an_environments_expert_and_of_its_mediocre_player(tmp_path: Path, capsys) -> None:

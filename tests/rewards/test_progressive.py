@@ -82,6 +82,7 @@ def test_the_environments_return_is_kept_beside_the_parts():
     [([THINK + UNTAGGED], True), ([THINK, UNTAGGED], True), ([UNTAGGED], False),
      (["<think> a", "</think>" + UNTAGGED], False), (["</think> <think>" + UNTAGGED], False),
      (["<think> <think> a </think> </think>" + UNTAGGED], False), (["<think> <answer> </think> </answer>"], False),
+     (["hm</think>" + UNTAGGED], True), (["hm</think> Paris </answer>"], False),  # the template opened the thought
      ([THINK + "<answer> a </answer> <answer> b </answer>"], True), ([THINK + UNTAGGED, "<think>"], False),
      ([THINK + "<other>" + UNTAGGED], True)],
 )  # fmt: skip
@@ -251,16 +252,15 @@ def test_training_with_prs_and_t3(beginner_model_dir, server):
     config = AgentConfig().training(model=str(beginner_model_dir), **keys, **judge)
     server.answer = saying(lambda text: "no" if "1" in text.rpartition("answer]\n")[2].split("\n")[0] else "yes")
     agent = config.local().build_algo()
-    for _ in range(2):
-        metrics = agent.train()["agent"]
-        assert metrics["actor/grad_norm"] > 0
-        assert -1 <= metrics["rollout/return_mean"] <= 3.1
-        assert metrics["reward/environment_return_mean"] == metrics["rollout/success_rate"]
+    metrics = agent.train()["agent"]
+    assert metrics["actor/grad_norm"] > 0
+    assert -1 <= metrics["rollout/return_mean"] <= 3.1
+    assert metrics["reward/environment_return_mean"] == metrics["rollout/success_rate"]
     for t in agent.last_trajectories:
         parts = t.facts["prs"]
         assert t.facts["references"] == [t.task_id.rpartition("/")[2]]
         assert (parts["judge"] is None) == (parts["process"] < 1)
-    assert {t.episode_return for t in agent.evaluate_policy("test", 32)} <= {0.0, 1.0}
+    assert {t.episode_return for t in agent.evaluate_policy("test", 8)} <= {0.0, 1.0}
     agent.stop()
 
 

@@ -23,9 +23,9 @@ def test_long_answers_are_not_won_by_constants_or_copies(name: str, most: float)
 
 
 def test_a_shotgun_of_calls_earns_less_than_a_frequent_call_by_default() -> None:
-    row = reward_attacks.attack_verifier({"verifier": "tool_name"}, 60)
+    row = reward_attacks.attack_verifier({"verifier": "tool_name"}, TASKS)
     assert row["player"] == "most frequent call"
-    free = reward_attacks.attack_verifier({"verifier": "tool_name", "parallel": "free"}, 60)
+    free = reward_attacks.attack_verifier({"verifier": "tool_name", "parallel": "free"}, TASKS)
     assert free["player"] == "every tool, no arguments" and free["reward"] > 0.5  # the public code's rule, to be had
 
 

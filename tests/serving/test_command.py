@@ -19,6 +19,8 @@ CASES = [
     (["--checkpoint", ".", "--admin-key-env", "UNSET_KEY"], "admin_key_env without api_key_env"),
     (["--checkpoint", ".", "--set", "max_replica=2"], "unknown key 'max_replica': did you mean 'max_replicas'?"),
     (["--checkpoint", ".", "--set", "engine=torch", "--engine", "vllm"], "engine is given twice"),
+    (["--checkpoint", ".", "--set", "min_replicas=3"], "max_replicas=1: must be at least min_replicas=3"),
+    (["--checkpoint", ".", "--set", "target_ongoing_requests=65"], "must be at most max_ongoing_requests=64"),
     (["--checkpoint", ".", "--prot", "1"], "unknown flag '--prot': did you mean '--port'?"),
     (["--checkpoint", "model", "--set", "env.color=red"], "env.color"),
     (["--checkpoint", "model", "--set", "context=windw"], "context='windw': valid: append, window(n), summary(n)"),

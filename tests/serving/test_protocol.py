@@ -10,7 +10,7 @@ import pytest
 from rl_agents.config.options import keys_of
 from rl_agents.errors import InputError
 from rl_agents.gateway.calls import ModelCall
-from rl_agents.gateway.dialects import chat_completions, ignored_header, messages, responses
+from rl_agents.gateway.dialects import chat_completions
 from rl_agents.inference.base import Extras, Sampling
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.request_params import of_choice, read_params
@@ -38,27 +38,6 @@ def test_what_clients_send_by_habit_asks_for_nothing() -> None:
     assert without.tools == ()
 
 
-#: What real clients send and no model here can be held to, by dialect, and how it is reported.
-WITHOUT_EFFECT: list[tuple[Any, dict[str, Any], set[str]]] = [
-    (chat_completions, {"modalities": ["text"], "temprature": 1, "A\n": 1}, {"modalities", "temprature", "A"}),
-    (responses, {"reasoning": {"effort": "low"}, "truncation": "auto"}, {"reasoning", "truncation"}),
-    (responses, {"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}},
-     {"tools.web_search", "tool_choice.web_search"}),
-    (messages, {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}},
-     {"thinking", "output_config.effort"}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("dialect", "fields", "reported"), WITHOUT_EFFECT)
-def test_what_has_no_effect_is_accepted_and_reported(dialect: Any, fields: dict[str, Any], reported: set[str]) -> None:
-    base = {"model": "m", "input": "hi", "max_tokens": 5, "messages": CHAT["messages"]}
-    own = {name: base[name] for name in {"responses": ("model", "input")}.get(dialect.PATH[4:], ("model", "messages"))}
-    call, *params = read_params(dialect.read({**own, **({"max_tokens": 5} if dialect is messages else {}), **fields}))
-    assert set(call.ignored) == reported and tuple(params) == PLAIN
-    header = ignored_header(call)["x-ignored"]
-    assert all(f"{name}=1" in header.split(", ") for name in reported)
-
-
 def test_half_a_character_and_a_key_that_is_repeated_are_read() -> None:
     assert json_object(b'{"a": "x\\ud83d", "b": 1, "b": 2}') == {"a": "x?", "b": 2}
 
@@ -82,21 +61,6 @@ def test_keys_are_read_as_text_and_as_values_and_the_rest_belongs_to_the_run() -
     options, rest = ServingOptions.read({**given, "max_model_len": "64", "env.a": "b"})
     assert (options.max_replicas, options.follow, options.drain_s) == (3, True, 2.0)
     assert rest == {"max_model_len": 64, "env.a": "b"}
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({}, "checkpoint is missing"),
-        ({"checkpoint": "x", "min_replicas": 3}, "max_replicas=1: must be at least min_replicas=3"),
-        ({"checkpoint": "x", "target_ongoing_requests": 65}, "must be at most max_ongoing_requests=64"),
-        ({"checkpoint": "x", "admin_key_env": "A"}, "admin_key_env without api_key_env"),
-    ],
-)
-def test_wrong_keys_of_a_server_are_named(data: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        ServingOptions.read(data)
-    assert message in str(caught.value)
 
 
 def test_a_server_that_others_can_reach_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,18 +160,6 @@ def test_what_vllm_shapes_and_tells(hosted: Hosted) -> None:
     assert hosted.chat(logit_bias={"999999": 1}).status_code == 400
 
 
-def test_a_session_over_the_wire(hosted: Hosted) -> None:
-    session = hosted.client.post("/agent/sessions", json={"seed": 3}).json()
-    path = f"/agent/sessions/{session['id']}"
-    first = hosted.client.post(f"{path}/step", json={}).json()
-    assert first["text"] == SAID["000001"] and first["info"]["valid"] is False and not first["done"]
-    secret = session["task_id"].rpartition("/")[2]
-    last = hosted.client.post(f"{path}/step", json={"action": f"<answer> {secret} </answer>"}).json()
-    assert last["done"] and last["reward"] == 1.0 and last["info"]["outcome"]["success"]
-    assert len(hosted.client.get(path).json()["turns"]) == 2
-    assert hosted.client.delete(path).status_code == 204
-
-
 def test_the_page_in_a_browser(hosted: Hosted) -> None:
     api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
     executable = os.environ.get("RL_AGENTS_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -270,20 +258,6 @@ def test_the_openai_client_just_works(hosted: Hosted) -> None:
     assert hosted.roll("000003").status_code == 200
     called = client.chat.completions.create(model=MODEL, messages=messages, tools=[TOOL]).choices[0]
     assert called.finish_reason == "tool_calls" and called.message.tool_calls[0].function.arguments == '{"a": 1}'
-
-
-def test_the_anthropic_client_just_works(hosted: Hosted) -> None:
-    anthropic = pytest.importorskip("anthropic", reason="comes with vLLM")
-    client = anthropic.Anthropic(base_url=hosted.url, api_key=KEY, max_retries=0)
-    asked = {"model": MODEL, "messages": BODY["messages"], "max_tokens": 20, "extra_body": {"temperature": 0}}
-    message = client.messages.create(**asked)
-    assert message.content[0].text == SAID["000003"] and message.stop_reason == "end_turn"
-    with client.messages.stream(**asked) as stream:
-        assert "".join(stream.text_stream) == SAID["000003"]
-    used = client.messages.create(**asked, tools=[{"name": "add", "input_schema": TOOL["function"]["parameters"]}])
-    assert used.stop_reason == "tool_use" and used.content[-1].input == {"a": 1}
-    with pytest.raises(anthropic.BadRequestError, match="the context has 64 tokens"):
-        client.messages.create(**{**asked, "messages": [{"role": "user", "content": "hello " * 80}]})
 
 
 def test_rays_endpoint_shows_every_metric(hosted: Hosted) -> None:

@@ -42,7 +42,7 @@ def models(tmp_path: Path) -> dict[str, Path]:
 
 async def test_streamed_pieces_are_the_answer_in_parts(tmp_path: Path) -> None:
     rig = Rig(write_babbler(tmp_path / "babbler"))
-    for seed in range(4):
+    for seed in range(2):
         sampling = rig.sampling(20, seed)
         _, whole = await rig.policy.generate(rig.prompt, sampling, rig.first)
         parts = [part async for _, part in rig.policy.stream(rig.prompt, sampling, rig.first)]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.store.reader import PoolReader, StoreQuery
-from rl_agents.store.records import BatchRow, Event, Record, Session
+from rl_agents.store.records import BatchRow, Event, Session
 from rl_agents.store.schema import APPLICATION, script
 from rl_agents.store.trajectory_store import PoolWriter
 
@@ -19,18 +19,6 @@ def session(name: str) -> Session:
 def states(path) -> dict[str, tuple[str, int]]:
     with PoolReader(path) as reader:
         return {stored.session.id: (stored.state, stored.learned_in) for stored in reader.stored()}
-
-
-def test_leased_until_a_checkpoint_holds_the_weights(tmp_path):
-    path = tmp_path / "p"
-    with PoolWriter(path) as pool:
-        pool.add(*(session(name) for name in "abcd"))
-        pool.add(BatchRow(0, 0, 0, "a"), Event("checkpoint", 1), BatchRow(1, 0, 0, "b"), BatchRow(1, 1, 0, "b")).result(
-            60
-        )
-        assert states(path) == {"a": ("trained", 0), "b": ("leased", 1), "c": ("ready", -1), "d": ("ready", -1)}
-        pool.add(Event("checkpoint", 2), BatchRow(2, 0, 0, "c")).result(60)
-        assert states(path) == {"a": ("trained", 0), "b": ("trained", 1), "c": ("leased", 2), "d": ("ready", -1)}
 
 
 def test_a_resumption_gives_back_what_its_checkpoint_had_not_learned(tmp_path):
@@ -111,11 +99,3 @@ def test_a_state_is_looked_up_and_not_searched_for(tmp_path):
         plan = connection.execute("EXPLAIN QUERY PLAN SELECT * FROM lease WHERE session IN ('a', 'b')").fetchall()
     assert any("SEARCH b USING COVERING INDEX" in row[3] for row in plan), plan
     assert not any("SCAN b" in row[3] for row in plan), plan
-
-
-def test_kinds_of_records_are_told_apart(tmp_path):
-    records: list[Record] = [Event("run"), Event("run"), session("a"), session("a")]
-    with PoolWriter(tmp_path / "p") as pool:
-        pool.add(*records)
-    with PoolReader(tmp_path / "p") as reader:
-        assert (len(reader.events()), len(reader.sessions())) == (2, 1)

@@ -1,5 +1,6 @@
 """What is written is what is read."""
 
+import json
 import math
 import sqlite3
 import tempfile
@@ -42,7 +43,8 @@ plain = st.recursive(
 big = st.integers(0, 2**63 - 1)
 steps = st.builds(
     Step, ids, ids, logprobs, st.integers(0, 9), st.sampled_from(["stop", "length"]), text, text, text, number,
-    st.booleans(), st.just(0), st.none() | st.integers(-1, 5), st.just(()), st.dictionaries(text, number, max_size=2),
+    st.booleans(), st.just(0), st.none() | st.integers(-1, 5), st.sampled_from([(), ((3, 12), (4, 8))]),
+    st.dictionaries(text, number, max_size=2),
 )  # fmt: skip
 trajectories = st.builds(
     Trajectory, text, big, st.integers(0, 9), big, st.lists(steps, max_size=4), st.booleans(), st.booleans(), text,
@@ -81,6 +83,7 @@ def test_trajectories_come_back(written):
         with PoolReader(path) as reader:
             assert list(reader.trajectories()) == written
             assert [reader.trajectory(stored) for stored in reader.stored()] == written
+    assert [Trajectory.from_json(json.loads(json.dumps(one.to_json()))) for one in written] == written
 
 
 @st.composite

@@ -1,7 +1,6 @@
 """The writer: order, atomicity, who may write, and what happens when it cannot."""
 
 import asyncio
-import json
 import os
 import sqlite3
 import stat
@@ -10,13 +9,11 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from store.experience import dialogue
 
-from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.store.files import open_reading, pool_file
 from rl_agents.store.reader import PoolReader
@@ -262,18 +259,6 @@ def test_files_that_are_no_pool_are_left_alone(tmp_path, how, message):
     with pytest.raises(InputError, match=message), PoolReader(path) as reader:
         list(reader.trajectories())
     assert path.read_bytes() == content
-
-
-def test_versions_within_a_response_are_kept(tmp_path):
-    path, spans = tmp_path / "p", ((3, 12), (4, 8))
-    new = dialogue(6)
-    new.steps[1] = replace(new.steps[1], version_spans=spans)
-    with PoolWriter(path) as pool:
-        pool.add(*session_records(new, "new"))
-    with PoolReader(path) as reader:
-        assert list(reader.trajectories()) == [new]
-        assert [call.version_spans for call in reader.calls()] == [(), spans, ()]
-    assert Trajectory.from_json(json.loads(json.dumps(new.to_json()))) == new
 
 
 def test_places_where_no_pool_can_be(tmp_path):

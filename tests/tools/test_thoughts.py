@@ -1,17 +1,13 @@
 """Thoughts and words, for every form that chat templates give a response; and everyone who reads them."""
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_agents.chat.messages import split_thoughts
 from rl_agents.envs.alfworld.prompts import read_command
-from rl_agents.envs.paper_search.selectors import _probability
 from rl_agents.envs.stateful import NO_ACTION, read_tags
 from rl_agents.envs.tool_turns import read_answer
-from rl_agents.rewards.reading import tags_complete
 from rl_agents.rollout.truncation import question_of
 from rl_agents.tools.calls import read_response
 from rl_agents.tools.thoughts import Spoken, read_thoughts
@@ -77,20 +73,3 @@ def test_every_reader_skips_a_thought_that_the_template_opened(opening: str) -> 
     assert read_response(f"{thought}{CALL}").calls[0].arguments == {"command": "look"}
     assert question_of(f"{thought} <interact>Red?</interact>") == "Red?"
     assert split_thoughts("a</think>b") == ("a", "b")
-
-
-def test_tags_are_complete_where_the_template_opened_the_thought() -> None:
-    assert tags_complete(["hm</think><answer>x</answer>"], ["think", "answer"])
-    assert not tags_complete(["x</answer>"], ["answer"])
-    assert not tags_complete(["hm</think>x</answer>"], ["think", "answer"])
-
-
-def test_a_selectors_probability_is_read_after_its_thoughts() -> None:
-    def token(text: str, true: float) -> dict[str, object]:
-        both = [("True", math.log(true)), ("False", math.log(1 - true))]
-        return {"token": text, "top_logprobs": [{"token": word, "logprob": value} for word, value in both]}
-
-    tokens = [token("True", 0.9), token("?</think>", 0.5), token(" False", 0.25)]
-    begin = len("True?</think>")
-    assert _probability({"logprobs": {"content": tokens}}, begin) == pytest.approx(0.25)
-    assert _probability({"logprobs": {"content": tokens}}, 0) == pytest.approx(0.9)

@@ -1,14 +1,11 @@
 """Tool calls in responses: every written form, every defect, and the feedback that names it."""
 
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.tools import calls as reading
 from rl_agents.tools.calls import ToolCall, check_call, read_response, read_tools, write_response
-from rl_agents.tools.strict_json import strict_json
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1}},
           "required": ["city"], "additionalProperties": False}  # fmt: skip
@@ -118,9 +115,3 @@ def test_reading_is_the_inverse_of_writing(calls: list[tuple[str, dict]]) -> Non
 def test_no_text_breaks_the_reader(text: str) -> None:
     read_response(text)
     read_response(f"<tool_call>{text}</tool_call>")
-
-
-def test_strict_json_says_where() -> None:
-    with pytest.raises(ValueError, match=r"not JSON: .* \(line 2, column 7\)"):
-        strict_json('{\n "a": }')
-    assert strict_json(json.dumps({"a": ["ü", 1.5, None]})) == {"a": ["ü", 1.5, None]}

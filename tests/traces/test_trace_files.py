@@ -49,6 +49,7 @@ DEFECTS: list[tuple[bytes, str]] = [
     (line(changed("messages", 1, "content", value="  ")), "message 2: empty content in a user message"),
     (line(changed("messages", 1, "content", value=7)), "message 2: content is int, not text"),
     (line(changed("messages", 1, "content", value=[{"type": "image_url"}])), "a content part of type 'image_url'"),
+    (line(changed("messages", 4, "content", value=[{"type": "refusal", "refusal": "No."}])), "part of type 'refusal'"),
     (line(changed("messages", 4, "content", value="")), "message 5: an assistant turn with neither content nor calls"),
     (line(inserted(5, SAID)), "message 6: two assistant turns in a row"),
     (line(changed("messages", 3, "tool_call_id", value="c9")), "message 4: a tool result without call (id 'c9')"),

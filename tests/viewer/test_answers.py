@@ -12,11 +12,10 @@ from viewer.made_run import HOSTILE, LONG, STALLED, sample_group, search_records
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.store.records import Credit, Event, call_record, session_records
 from rl_agents.store.trajectory_store import PoolWriter
-from rl_agents.viewer.answers import VIEWS, answer
+from rl_agents.viewer.answers import answer
 from rl_agents.viewer.curves import axes, ends
 from rl_agents.viewer.episodes import LONG as FIRST_PIECE
 from rl_agents.viewer.runs import Catalog, find_runs
-from rl_agents.viewer.server import STATIC
 from rl_agents.viewer.step_values import split_thoughts
 from rl_agents.web.errors import ApiError
 
@@ -286,8 +285,3 @@ def test_neither_torch_nor_ray_is_imported(tmp_path):
     root = str(Path(__file__).parents[2])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=root, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_every_view_is_asked_for_by_the_page():
-    scripts = "".join(file.read_text("utf-8") for file in STATIC.glob("*.js"))
-    assert [view for view in VIEWS if f'V.ask("{view}"' not in scripts] == []

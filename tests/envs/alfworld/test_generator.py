@@ -29,7 +29,7 @@ def test_more_training_games_follow_the_usual_ones() -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_walkthroughs_win_on_the_native_engine_and_not_before_their_end(size: str) -> None:
-    for task in tasks_of.generated_tasks(size, "test_unseen")[:: 5 if size == "full" else 3]:
+    for task in tasks_of.generated_tasks(size, "test_unseen")[:: 10 if size == "full" else 6]:
         game = NativeGame.compile(generated_file(task))
         state = game.start()
         for command in generate_game(task)["walkthrough"]:

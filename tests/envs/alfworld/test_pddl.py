@@ -140,7 +140,7 @@ def _holds(formula: Formula, facts: set[Atom], objects: dict[str, set[str]], nam
     raise AssertionError(formula)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     formula=_FORMULAS,
     clean=st.sets(st.sampled_from(["cup1", "cup2", "jug"])),

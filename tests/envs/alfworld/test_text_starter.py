@@ -20,7 +20,6 @@ from rl_agents.envs.starters import ScriptedPlayer, small_qwen3
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
 from rl_agents.trainer.algorithm import AgentAlgorithm
 from rl_agents.trainer.measure import ready
-from rl_agents.trainer.warm_start import build_starter
 from rl_agents.trainer.warm_start_folder import starter_dir
 
 RECIPES = Path(__file__).parents[3] / "tune_configs" / "recipes"
@@ -40,7 +39,7 @@ def tokenizer_of(prompt: Prompt) -> Any:
 @prompts
 def test_every_text_is_encoded_and_comes_back(prompt: Prompt) -> None:
     tokenizer = tokenizer_of(prompt)
-    for text in [*HOSTILE, *map(chr, range(1, 2000, 7)), *read_and_written(AlfworldOptions(prompt=prompt), 2, 3)]:
+    for text in [*HOSTILE, *map(chr, range(1, 2000, 41)), *read_and_written(AlfworldOptions(prompt=prompt), 2, 3)]:
         assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
     assert tokenizer.unk_token is None and len(tokenizer) <= 2048
 
@@ -119,16 +118,15 @@ def test_the_prompt_chooses_the_starter(prompt: Prompt) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["alfworld_text_grpo", "alfworld_text_3spo"])
-def test_a_recipe_samples_and_learns_from_real_text(name: str, tmp_path: Path) -> None:
+def test_a_recipe_samples_and_learns_from_real_text(tmp_path: Path) -> None:
     """One small iteration, from an untrained network: what it samples is bytes, and is read as such."""
     tokenizer = tokenizer_of("3spo")
     small_qwen3(tokenizer, 0, hidden_size=32, layers=1, heads=1).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    keys = {**starter_spec("alfworld", {"prompt": "3spo"}).defaults, **load_recipe(str(RECIPES / f"{name}.yaml"))}
+    recipe = load_recipe(str(RECIPES / "alfworld_text_3spo.yaml"))
+    keys = {**starter_spec("alfworld", {"prompt": "3spo"}).defaults, **recipe}
     keys |= {"model": str(tmp_path), "eval_episodes": 0, "max_turns": 2, "max_response_tokens": 6}
-    keys |= {"tasks_per_iteration": 2, "group_size": min(2, keys.get("group_size", 2))}
-    keys |= {"search_steps": 8, "collapse_monitor": "off"} if keys["algo"] == "3spo" else {}
+    keys |= {"tasks_per_iteration": 2, "search_steps": 8, "collapse_monitor": "off"}
     keys.pop("starter_iterations", None)  # of the starter, which another model takes the place of
     settings = Settings.from_dict(keys)
     settings.make_local()
@@ -148,18 +146,6 @@ def test_sft_makes_the_prompts_starter(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert built == [starter_dir("alfworld", options={"prompt": "3spo"})]
     assert main(["sft", "--env", "alfworld", "--set", "env.prompt=3spo", "env.size=full"]) == 2
     assert "give --output DIR" in capsys.readouterr().err
-
-
-def test_the_starter_is_made_from_demonstrations(tmp_path: Path) -> None:
-    small = {"iterations": 1, "demonstrations": 4, "tasks_per_iteration": 2, "minibatches": 1}
-    losses: list[float] = []
-    folder = build_starter(
-        AgentAlgorithm.from_settings, "alfworld", tmp_path / "made", set={"env.prompt": "3spo", **small},
-        on_iteration=lambda _, __, metrics: losses.append(metrics["actor/pg_loss"]),
-    )  # fmt: skip
-    assert 5 < losses[0] < 15, "nats per token of a network that knows nothing"
-    trained = ready(Settings.from_dict({"env": "alfworld", "model": str(folder), "engine": "torch"}))
-    assert (trained.env_options["prompt"], trained.context) == ("3spo", "window(2)"), "the folder says what it reads"
 
 
 demonstrate = with_keywords("alfworld", STARTER.demonstrate)

@@ -10,8 +10,8 @@ import pytest
 from scripted_gateway import CREATED, answered
 
 from rl_agents.gateway.calls import Delta, ModelCall, Start, StreamPart
-from rl_agents.gateway.dialects import DIALECTS, chat_completions, dialect_of, error_body, messages, responses, stream
-from rl_agents.web.errors import ApiError, bad_request
+from rl_agents.gateway.dialects import DIALECTS, chat_completions, messages, responses, stream
+from rl_agents.web.errors import ApiError
 
 CALLING = answered("Let me see.", ("add", {"a": 2}), ("add", {"é": [1]}), thoughts="Hm, two.")
 BUSY = ApiError(429, "the server is busy; try again in a moment", "overloaded")
@@ -116,13 +116,3 @@ def test_a_client_that_hangs_up_ends_the_sampling() -> None:
 
     for dialect in DIALECTS.values():
         asyncio.run(hang_up(dialect))
-
-
-def test_errors_are_written_in_the_paths_dialect() -> None:
-    assert dialect_of("/s/x/v1/messages/count_tokens", {}) is messages
-    assert dialect_of("/s/x/v1/responses/resp_1", {}) is responses
-    assert dialect_of("/v1/chat/completions", {"anthropic-version": "2023-06-01"}) is chat_completions
-    assert dialect_of("/v1/models", {"anthropic-version": "2023-06-01"}) is messages
-    assert dialect_of("/v1/models", {}) is chat_completions
-    problem = bad_request("no", "model")
-    assert all(error_body(problem, dialect.PATH, {}) == problem.body() for dialect in (chat_completions, responses))

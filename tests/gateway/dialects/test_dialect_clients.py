@@ -22,24 +22,28 @@ ASKED: Any = [{"role": "user", "content": "2 + 3?"}]
 CASES = pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
 
 
+SCRIPT = Script()
+
+
 @pytest.fixture
 def script() -> Script:
-    return Script()
+    SCRIPT.calls.clear()
+    return SCRIPT
 
 
-@pytest.fixture
-def base(script: Script) -> Iterator[str]:
-    with scripted(script) as base:
+@pytest.fixture(scope="module")
+def base() -> Iterator[str]:
+    with scripted(SCRIPT) as base:
         yield base
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def oai(base: str) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{base}/v1", api_key="none", max_retries=0) as client:
         yield client
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def claude(base: str) -> Iterator[anthropic.Anthropic]:
     with anthropic.Anthropic(base_url=base, api_key="none", max_retries=0) as client:
         yield client
@@ -102,6 +106,7 @@ def test_several_choices_and_usage_when_asked(script: Script, oai: openai.OpenAI
     assert all(chunk.usage is None for chunk in chunks)
     assert last.choices == [] and last.usage.total_tokens == 15
     assert len({(chunk.id, chunk.created, chunk.model) for chunk in (*chunks, last)}) == 1
+    assert {chunk.system_fingerprint for chunk in (*chunks, last)} == {"policy-v3"}
 
 
 @CASES

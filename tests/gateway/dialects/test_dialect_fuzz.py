@@ -82,14 +82,14 @@ async def stream(dialect: ModuleType, call: ModelCall) -> int:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.PATH)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(body=BODIES)
 def test_any_body_is_a_call_or_a_refusal(dialect: ModuleType, body: Any) -> None:
     check(dialect, body)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.PATH)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(field=LISTS)
 def test_any_list_is_a_call_or_a_refusal(dialect: ModuleType, field: tuple[str, list[Any]]) -> None:
     check(dialect, {**GOOD, field[0]: field[1]})

@@ -56,23 +56,3 @@ def test_the_call_and_its_result_come_back(path: Path) -> None:
     assert called["id"] == "call_0" and read_call(called) == ToolCall("add", {"a": 2, "b": 3})
     thoughts = None if path.stem in FORGETFUL else "Two and three are small."
     assert said.get("reasoning_content", "").strip() == (thoughts or "")
-
-
-@pytest.mark.parametrize("name", sorted(TEXTUAL))
-def test_smolagents_writes_calls_and_results_as_text(name: str) -> None:
-    path = next(path for path in FIXTURES if path.stem == name)
-    first, second = turns(path)
-    (said,) = of_role(second, "assistant")
-    assert "\nCalling tools:\n[{'id': 'call_" in said["content"] and "tool_calls" not in said
-    assert second.messages[-1]["role"] == "user" and second.messages[-1]["content"].startswith("Observation:\n")
-    assert set(first.stop) >= {"Observation:", "Calling tools:"}
-    if name == "smolagents_code":  # what stopped the answer is put behind it again
-        assert "print(add(2, 3))\n</code>\nCalling" in said["content"] and "</code>" in first.stop
-
-
-@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
-def test_no_fixture_holds_a_secret_or_an_address(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert "secret" not in text and "127.0.0.1" not in text and len(text) < 32_000
-    sent = json.loads(text)
-    assert all(set(item) == {"path", "body"} for item in sent)
