@@ -56,7 +56,7 @@ async def session(socket):
             await socket.send(json.dumps(observed(f"talk about {seed}")))
             continue
         steps += 1
-        if trick == "die" or steps == int((sys.argv[2:] or [0])[0]):
+        if steps == int((sys.argv[2:] or [0])[0]):
             os._exit(9)
         if trick == "hang":
             continue

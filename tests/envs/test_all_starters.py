@@ -13,7 +13,7 @@ from environments import outcome
 from rl_agents.algorithms import Settings
 from rl_agents.background import settled
 from rl_agents.envs.base import ENVIRONMENTS, StarterSpec, env_spec, make_env, read_env_options, starter_spec, task_ids
-from rl_agents.errors import InputError
+from rl_agents.errors import InputError, NoPlayer
 from rl_agents.trainer.algorithm import AgentAlgorithm
 from rl_agents.trainer.resolve import resolve
 from rl_agents.trainer.warm_start import build_starter
@@ -116,6 +116,12 @@ def test_the_untrained_model_is_small_and_seeded(name: str) -> None:
     rows = model.get_input_embeddings().weight
     assert torch.equal(rows, same.get_input_embeddings().weight)
     assert not torch.equal(rows, other.get_input_embeddings().weight)
+
+
+@pytest.mark.parametrize("name", ["harbor", "openenv", "verifiers"])
+def test_without_a_player_there_is_no_warm_start_model(name: str) -> None:
+    with pytest.raises(NoPlayer, match=r"env\.player="):
+        starter_spec(name, {})
 
 
 def test_imitation_plays_as_its_demonstrator_does_and_later_runs_do_too(tmp_path: Path) -> None:

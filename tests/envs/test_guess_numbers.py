@@ -72,17 +72,6 @@ def test_progress_rules() -> None:
     assert [started(progress=rule).step(split)[4]["progress"] for rule in ("consistent", "shrunk")] == [False, True]
 
 
-def test_malformed_responses_and_answers() -> None:
-    env = started()
-    observation, reward, terminated, truncated, info = env.step("<interact>555</interact>")
-    assert "'555' has digits outside 1 to 4" in observation
-    assert (reward, terminated, truncated, info["valid"], info["progress"]) == (0.0, False, False, False, None)
-    assert info["metrics"]["turns"] == 1.0 and info["metrics"]["inconsistent_guesses"] == 0.0
-    env = started(max_turns=2)
-    env.step("?")
-    assert env.step("<answer>312</answer>")[1:4] == (1.0, True, False)
-
-
 def test_starter_model_is_small_and_composed() -> None:
     tokenizer = STARTER.build_tokenizer()
     model = STARTER.build_model(tokenizer, 1)

@@ -18,7 +18,7 @@ from rl_agents import errors
 from rl_agents.cli import main
 from rl_agents.envs.base import env_spec, named_env, read_env_options, starter_spec, task_ids
 from rl_agents.envs.openenv.env import read_form, schema_of, text_of
-from rl_agents.errors import InputError, NoPlayer
+from rl_agents.errors import InputError
 from rl_agents.tools.calls import ToolCall, write_response
 from rl_agents.tools.toolbox import ToolError
 
@@ -223,16 +223,6 @@ def test_what_is_wrong_is_said_in_one_line(
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_run_without_a_server_ends_at_its_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, folder = str(save_chat_model(tmp_path / "model")), tmp_path / "run"
-    given = ["--env", "openenv", "--model", model, "--output", str(folder), "--set", "env.url=http://127.0.0.1:1"]
-    assert main(["--algo", "grpo", "--local", *given]) == 2
-    assert "OpenEnv server http://127.0.0.1:1: /schema: [Errno 111] Connection refused" in capsys.readouterr().err
-    assert not folder.exists()
-    with pytest.raises(NoPlayer, match=r"set model=DIR, or env\.player="):
-        starter_spec("openenv", {})
-
-
 def test_the_form_of_an_action() -> None:
     """Of several fields, a response fills the only required one; an action without fields is of a tool environment."""
     both = {"title": "Run It", "properties": {"code": {"type": "string"}, "limit": {}, "metadata": {}}}
@@ -260,25 +250,6 @@ def test_observations_become_text(observation: dict[str, Any], text: str) -> Non
     except ToolError as error:
         found = f"!{error}"
     assert found == text
-
-
-def test_after_a_kill_the_episode_fails_and_the_next_one_waits_for_the_server(
-    start: Start, opened: Callable[..., Any]
-) -> None:
-    url, server = start(sys.executable, HERE / "openenv_stub.py")
-    env = opened(url)
-    env.reset(options={"task_id": "seed-1"})
-    assert env.step("hello")[1] == 0.5
-    server.kill()
-    server.wait()
-    with pytest.raises(ConnectionError, match=r"step: the connection is lost"):
-        env.step("hi")
-    port = int(url.rpartition(":")[2])
-    timer = threading.Thread(target=lambda: start(sys.executable, HERE / "openenv_stub.py", port=port))
-    timer.start()
-    env.reset(options={"task_id": "seed-2"})
-    timer.join()
-    assert env.step("hello")[1] == 0.5
 
 
 def test_a_run_goes_on_when_its_server_is_killed_and_started_again(

@@ -21,7 +21,7 @@ from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs.base import named_env, starter_defaults, starter_spec, task_ids
 from rl_agents.envs.verifiers import VerifiersOptions
-from rl_agents.errors import AgentFailed, InputError, NoPlayer
+from rl_agents.errors import AgentFailed, InputError
 from rl_agents.gateway.agent_interpreter import close_hosts
 from rl_agents.inference.base import Completion
 from rl_agents.rollout.blackbox import collect_blackbox, load_black_box
@@ -228,11 +228,6 @@ def test_the_warm_start_model_imitates_the_player(tmp_path: Path, monkeypatch: p
     ((observation, action),) = starter.demonstrate("train/7", random.Random(0), VerifiersOptions(**keys))
     assert observation == "1 + 4 =" and action.isdecimal()
     assert starter.defaults["env.id"] == keys["id"] == starter_defaults("verifiers", keys)["env.id"]
-
-
-def test_without_a_player_there_is_no_warm_start_model() -> None:
-    with pytest.raises(NoPlayer, match=r"env.player=<module>:<function>"):
-        starter_spec("verifiers", {"id": "x", "agent_python": "y"})
 
 
 def test_an_engine_in_the_runner_is_refused() -> None:

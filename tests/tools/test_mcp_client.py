@@ -118,23 +118,6 @@ def test_a_server_that_dies_is_started_once_and_takes_no_other_call_with_it(tmp_
     assert servers_running() == before
 
 
-def test_cancelled_calls_leave_the_client_usable(home: McpClient) -> None:
-    wait = next(tool for tool in home.tools if tool.tool.name == "wait")
-
-    async def impatient() -> str:
-        async with asyncio.timeout(0.3):
-            return await home.ask(wait, {"seconds": 2.5})
-
-    async def asked() -> list[Any]:
-        return await asyncio.gather(*(impatient() for _ in range(60)), return_exceptions=True)
-
-    for _ in range(2):
-        assert all(isinstance(found, TimeoutError) for found in asyncio.run(asked()))
-        assert call(home, "echo", text="on") == "on"
-        assert ask_all(home, *[("echo", {"text": "x"})] * 20) == ["x"] * 20
-    assert len(servers_running()) == 1, "the server was not started again for it"
-
-
 def test_a_client_that_is_closed_lets_nobody_wait() -> None:
     client = opened(McpClient([STDIO]))
     found: list[Any] = []

@@ -176,10 +176,6 @@ def test_curves_by_what_iterations_took(page, server):
 
 def test_keys(page, server):
     page.goto(server)
-    page.locator(".plot:has-text('rollout/success_rate') svg.chart").focus()
-    page.keyboard.press("ArrowLeft")
-    page.keyboard.press("ArrowLeft")
-    assert "after 2 iterations" in page.locator(".plot:has-text('rollout/success_rate') output").inner_text()
     page.goto(server.partition("#")[0] + "#/i/run/2")
     page.wait_for_selector("[data-row][href='#/e/run/i1.g0.m1?step=2']")  # rows of the page before are gone
     page.keyboard.press("j")

@@ -2,14 +2,13 @@
 
 import json
 import random
-import shutil
 import tracemalloc
 from functools import partial
 from pathlib import Path
 
 import pytest
 from environments import starts, with_keywords
-from games import REAL_TRIAL_SOLUTION, SHARED_DATA, generate_game, real_trial, write_games
+from games import generate_game, write_games
 
 from rl_agents.envs.alfworld import tasks
 from rl_agents.envs.alfworld.prompts import STYLES, compact_text, find_command, read_command
@@ -37,24 +36,6 @@ def test_a_won_game(prompt: str) -> None:
     assert terminated
     turns = float(len(solution()))
     assert info["metrics"] == {"turns": turns, "invalid_actions": 0.0, "won_heat": 1.0}
-    env.close()
-
-
-def test_the_real_trial_is_won(tmp_path: Path) -> None:
-    name = "valid_seen/pick_heat_then_place_in_recep-Potato-None-SinkBasin-14/trial_T2019"
-    trial = tmp_path / "json_2.1.1" / name
-    trial.mkdir(parents=True)
-    real_trial(trial)
-    shutil.copy(SHARED_DATA / "alfworld_real_game" / "traj_data.json", trial)
-    assert task_ids("test", data=str(tmp_path)) == [name]
-    env = make(data=str(tmp_path), prompt="3spo")
-    observation, _ = env.reset(options={"task_id": name})
-    assert "Your task is to: put a hot potato in sinkbasin\n" in observation
-    for command in REAL_TRIAL_SOLUTION:
-        command = command.replace("move potato 2 to", "put potato 2 in/on")
-        *_, info = env.step(f"<think> Warm it. </think>\n<action> {command} </action>")
-        assert info["valid"]
-    assert info["success"]
     env.close()
 
 
