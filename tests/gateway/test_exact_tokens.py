@@ -84,7 +84,7 @@ async def test_a_rewritten_form_of_the_history_continues_the_exact_ids(client):
     message["tool_calls"][0]["function"]["arguments"] = '{"a":1}'  # as JavaScript writes it
     message["tool_calls"][0]["id"] = "call_of_the_client"
     again = [user("add them "), message, result("call_of_the_client", "1")]
-    await rig.ask(*again, tools=(ADD,))
+    await rig.ask(*again, tools=(ADD,), max_tokens=2)
     trace = await rig.trace()
     assert (first.thoughts, first.content) == ("hm", "both")
     assert extends(trace.steps[1].prompt_ids, trace.steps[0])
@@ -97,7 +97,7 @@ def test_a_client_that_reads_calls_out_of_the_raw_text_finds_its_ids_again():
         rig = Rig({"add them": f"both {CALL}"}, max_response_tokens=400)
         first = await rig.ask(user("add them"))  # no tools offered: shown as text
         assert first.content == f"both {CALL}" and not first.tool_calls
-        await rig.ask(user("add them"), message_of(first), user("1"))
+        await rig.ask(user("add them"), message_of(first), user("1"), max_tokens=2)
         return await rig.trace()
 
     call = {"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
@@ -240,7 +240,7 @@ async def test_a_stop_string_ends_sampling_the_record_and_the_next_prompt(case, 
     else:
         first = await rig.ask(user("task"), stop=("Observation:",), tools=tools)
     sampled = rig.engine.sampled_tokens
-    await rig.ask(user("task"), reply(first), user("real"), tools=tools)
+    await rig.ask(user("task"), reply(first), user("real"), tools=tools, max_tokens=2)
     step, second = (await rig.trace()).steps
     ids = letters(kept or said) + ([] if kept else [step.response_ids[-1]])
     assert (first.content, first.thoughts, first.stop) == (content, thoughts, "Observation:" if kept else "")
@@ -369,7 +369,7 @@ def test_of_answers_with_one_text_the_ids_of_their_calls_decide_then_the_later_o
     async def play(tools, said):
         rig = Rig({"add them": said}, max_response_tokens=400)
         first = await rig.all(user("add them"), tools=tools, count=2)
-        await rig.ask(user("add them"), reply(first[0]), user("go on"), tools=tools)
+        await rig.ask(user("add them"), reply(first[0]), user("go on"), tools=tools, max_tokens=2)
         return first, rig.gateway.sessions["s"].tree.calls[-1]
 
     first, last = asyncio.run(play((ADD,), CALL))
