@@ -206,6 +206,7 @@ def test_what_the_server_is_asked(server: Loopback) -> None:
     ("said", "reply", "progress"),
     [("**No**", "No", True), ("<think>Yes?</think>\n unknown.", "Unknown", False),
      ("Yes, I should check it.</think>\n\nno", "No", True), ("YES, he did.", "Yes", True),
+     ("no, wait</think>yes<think>really?</think>\nNo.", "No", True), ("no<think>or yes", "No", True),
      ("This is not a question, please propose your next question.", rules.NOT_A_QUESTION, True)],
 )  # fmt: skip
 def test_replies_of_the_server(server: Loopback, said: str, reply: str, progress: bool) -> None:

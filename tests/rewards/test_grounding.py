@@ -4,10 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.background import wait
 from rl_agents.rewards.grounding import MAX_SENTENCES, Statement, grounded_share, sentences, stated_share
-from rl_agents.rewards.judges import RuleJudge, prompt
-from rl_agents.rewards.reading import Reading
 
 EVIDENCE = (
     "History of Velmora\nVelmora was founded by Ada Tarn. Old songs compare it with Torhaven.",
@@ -56,22 +53,6 @@ def test_shares_of_sentences_and_names() -> None:
     assert Statement.of("Yesterday the US Navy's B2 met Ada in Rome.").names == {
         "yesterday", "navy", "b2", "ada", "rome",
     }  # fmt: skip
-
-
-def reading(answer: str, points: tuple[str, ...]) -> Reading:
-    return Reading((), answer, True, ("Velmora was founded by Ada Tarn.",), "Who?", EVIDENCE, points)
-
-
-def test_judges_of_long_answers_read_points_and_evidence_apart() -> None:
-    judge, points = RuleJudge(), ("Torhaven lies on the river Ister.",)
-    grounded = reading("Velmora was founded by Ada Tarn.", points)
-    assert (wait(judge.verdict(grounded)), wait(judge.complete(grounded))) == (1.0, 0.0)
-    complete = reading("Torhaven lies on the river Ister. It burns.", points)
-    assert (wait(judge.verdict(complete)), wait(judge.complete(complete))) == (0.0, 1.0)
-    assert wait(judge.verdict(reading("Velmora was founded by Ada Tarn.", ()))) == 1.0
-    text = prompt(reading("An answer with {braces}.", ("A point.",)))
-    assert EVIDENCE[0] in text and "{braces}" in text and "[Reference" not in text
-    assert "[Reference answers" in prompt(reading("An answer.", ()))
 
 
 @settings(deadline=None)

@@ -173,16 +173,6 @@ def test_what_the_judge_is_asked(server) -> None:
         wait(judge.complete(LONG))
 
 
-@pytest.mark.parametrize(
-    ("reply", "verdict"),
-    [("<think> no? </think>\n\n**Yes**", 1.0), ("Yes, I should check it.</think>\n\nno", 0.0),
-     ("no, wait</think>yes<think>really?</think>\nNo.", 0.0), ("no<think>or yes", 0.0)],
-)  # fmt: skip
-def test_a_verdict_is_what_follows_the_judges_thoughts(server, reply, verdict):
-    server.answer = saying(lambda text: reply)
-    assert wait(make_judge(openai(server)).verdict(READING)) == verdict
-
-
 def test_the_key_is_sent_and_never_shown(server, monkeypatch):
     monkeypatch.setenv("GRADER_KEY", "s3cret-key")
     judge = make_judge(openai(server, judge_key_env="GRADER_KEY"))

@@ -14,7 +14,7 @@ from rl_agents.store.reader import PoolReader
 from rl_agents.store.records import session_records
 from rl_agents.store.trajectory_store import PoolWriter
 
-KILLS = int(os.environ.get("POOL_KILLS", "6"))
+KILLS = int(os.environ.get("POOL_KILLS", "4"))
 FOLDERS = os.pathsep.join([*(str(folder) for folder in Path(__file__).parents[1:3]), os.environ.get("PYTHONPATH", "")])
 
 

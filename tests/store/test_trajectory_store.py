@@ -44,13 +44,6 @@ def test_order_is_kept_over_many_threads(tmp_path):
                 assert values == [place / 2 for place in range(200)]
 
 
-def test_done_means_that_others_can_read_it(tmp_path):
-    with PoolWriter(tmp_path / "p") as pool, PoolReader(tmp_path / "p") as reader:
-        for place in range(20):
-            pool.add(note(place)).result(60)
-            assert len(reader.reward_notes("s")) == place + 1
-
-
 def test_records_wait_for_each_other(tmp_path):
     """Many small additions at once cost few commits; a lone one waits no longer than it must."""
     with PoolWriter(tmp_path / "p", commit_s=60, commit_rows=50) as pool:
@@ -161,12 +154,6 @@ def test_a_closed_writer_refuses(tmp_path):
         pool.add(note(1)).result(60)
     with pytest.raises(PoolError, match="closed"):
         pool.flush()
-
-
-def test_a_pool_has_one_writer(tmp_path):
-    with PoolWriter(tmp_path / "p"), pytest.raises(InputError, match=r"p: already written to by process \d+"):
-        PoolWriter(tmp_path / "p")
-    PoolWriter(tmp_path / "p").close()
 
 
 def test_one_writer_over_processes(tmp_path):

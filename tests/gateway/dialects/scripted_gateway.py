@@ -76,11 +76,10 @@ class Script:
     """A service of the real routes. What it answers, in order; a problem is raised before the stream."""
 
     answers: list[ModelAnswer | ApiError] = field(default_factory=list)
-    seen: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     calls: list[ModelCall] = field(default_factory=list)
 
     def begin(self, request: Request, dialect: ModuleType, body: bytes) -> tuple[ModelCall, Any]:
-        call = self._read(request, body, dialect.read)
+        call = self._read(body, dialect.read)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, ApiError):
             raise answer
@@ -90,16 +89,14 @@ class Script:
         ])  # fmt: skip
 
     def count(self, request: Request, body: bytes) -> int:
-        self._read(request, body, messages.read_count)
+        self._read(body, messages.read_count)
         return 42
 
     def model(self, request: Request) -> dict[str, Any]:
         return model_body("policy", CREATED)
 
-    def _read(self, request: Request, body: bytes, read: Any) -> ModelCall:
-        data = json_object(body)
-        self.seen.append((request.url.path, data))
-        self.calls.append(read(data))
+    def _read(self, body: bytes, read: Any) -> ModelCall:
+        self.calls.append(read(json_object(body)))
         return self.calls[-1]
 
 
