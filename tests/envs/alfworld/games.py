@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from rl_agents.envs.alfworld.families import CHANGES, Goal
-from rl_agents.envs.alfworld.generator import Entity, Scene, draft, generated_file, read_task_id
+from rl_agents.envs.alfworld.expert import Expert
+from rl_agents.envs.alfworld.generator import draft, generated_file, read_task_id
 from rl_agents.envs.alfworld.native import NativeGame
 from rl_agents.envs.alfworld.official import load_game
-from rl_agents.envs.alfworld.scenes import OPENABLE
 
 SHARED_DATA = Path(os.environ.get("RL_AGENTS_SHARED_DATA", Path(__file__).parents[4] / "shared" / "data"))
 
@@ -57,60 +56,17 @@ REAL_TRIAL_SOLUTION = (
 )  # fmt: skip
 
 
-def walkthrough(scene: Scene, goal: Goal) -> list[str]:
-    """Return commands that reach the goal, for a player who knows where everything is."""
-    wanted = [(thing, place) for thing, place in scene.places if thing.type == goal.object_type]
-    walk = _Walk()
-    if goal.family.in_light:
-        lamp, lamp_place = next((t, p) for t, p in scene.places if t.type == goal.target_type)
-        walk.take(*wanted[0])
-        walk.go(lamp_place)
-        return [*walk.commands, f"use {lamp.name}"]
-    target = next(place for place in scene.receptacles if place.type == goal.target_type)
-    for thing, place in wanted[: goal.family.count]:
-        walk.take(thing, place)
-        if goal.family.change:
-            verb, appliance_type, _, _ = CHANGES[goal.family.change]
-            appliance = next(r for r in scene.receptacles if r.type == appliance_type)
-            walk.go(appliance)
-            walk.commands.append(f"{verb} {thing.name} with {appliance.name}")
-        walk.go(target)
-        walk.open(target)
-        walk.commands.append(f"move {thing.name} to {target.name}")
-    return walk.commands
-
-
-class _Walk:
-    """The commands so far, without those that would do nothing: going where one is, opening what is open."""
-
-    def __init__(self) -> None:
-        self.commands: list[str] = []
-        self._at: Entity | None = None
-        self._opened: set[Entity] = set()
-
-    def go(self, place: Entity) -> None:
-        if place != self._at:
-            self.commands.append(f"go to {place.name}")
-        self._at = place
-
-    def open(self, place: Entity) -> None:
-        if place.type in OPENABLE and place not in self._opened:
-            self.commands.append(f"open {place.name}")
-        self._opened.add(place)
-
-    def take(self, thing: Entity, place: Entity) -> None:
-        self.go(place)
-        self.open(place)
-        self.commands.append(f"take {thing.name} from {place.name}")
-
-
-def generate_game(task_id: str) -> dict[str, Any]:
-    """Return a generated game as its file holds it, with a walkthrough."""
-    drawn, game = draft(task_id), generated_file(task_id)
-    return {
-        "pddl_domain": game.domain, "grammar": game.grammar, "pddl_problem": game.problem,
-        "walkthrough": walkthrough(drawn.scene, drawn.goal), "solvable": True,
-    }  # fmt: skip
+def expert_plays(task_id: str, turns: int = 50) -> tuple[bool, list[str]]:
+    """Play a generated game; return whether the expert wins in so many turns, and its commands."""
+    game = NativeGame.compile(generated_file(task_id))
+    state = game.start()
+    player, commands = Expert(game.intro(state)), list[str]()
+    while not game.won(state) and len(commands) < turns:
+        commands.append(player.choose())
+        result = game.step(state, commands[-1])
+        player.observe(commands[-1], result.feedback)
+        state = result.state
+    return game.won(state), commands
 
 
 def trajectory(task_id: str) -> dict[str, Any]:
@@ -137,9 +93,9 @@ def write_games(folder: Path, task_ids: Iterable[str]) -> list[Path]:
         name = f"{goal.family.name}-{goal.object_type}-{goal.target_type}-{task.size}-{task.layout.name}"
         path = folder / name / f"trial_{task.number:04d}"
         path.mkdir(parents=True, exist_ok=True)
-        game = generate_game(task_id)
+        game = generated_file(task_id)
+        parts = {"pddl_domain": game.domain, "grammar": game.grammar, "pddl_problem": game.problem, "solvable": True}
         (path / "traj_data.json").write_text(json.dumps(trajectory(task_id), indent=1), encoding="utf-8")
-        (path / "initial_state.pddl").write_text(game["pddl_problem"], encoding="utf-8")
-        (path / "game.tw-pddl").write_text(json.dumps(game), encoding="utf-8")
+        (path / "game.tw-pddl").write_text(json.dumps(parts), encoding="utf-8")
         written.append(path / "game.tw-pddl")
     return written

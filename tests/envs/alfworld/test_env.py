@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from environments import starts, with_keywords
-from games import generate_game, write_games
+from games import expert_plays, write_games
 
 from rl_agents.envs.alfworld import tasks
 from rl_agents.envs.alfworld.prompts import STYLES, compact_text, find_command, read_command
@@ -23,7 +23,7 @@ started = starts("alfworld", TASK, prompt="compact")
 
 
 def solution(task_id: str = TASK) -> tuple[str, ...]:
-    return tuple(generate_game(task_id)["walkthrough"])
+    return tuple(expert_plays(task_id)[1])
 
 
 @pytest.mark.parametrize("prompt", STYLES)

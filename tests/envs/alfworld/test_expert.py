@@ -1,34 +1,21 @@
 """The scripted players: what they read from texts, and how often they win."""
 
 import pytest
+from games import expert_plays
 
 from rl_agents.envs.alfworld.expert import Expert
 from rl_agents.envs.alfworld.families import FAMILIES, Goal, read_goal
-from rl_agents.envs.alfworld.generator import generated_file
-from rl_agents.envs.alfworld.native import NativeGame
 from rl_agents.envs.alfworld.tasks import generated_tasks
 from rl_agents.errors import InputError
 
 ROOM = "You are in the middle of a room. Looking quickly around you, you see a desk 1, a drawer 1, and a shelf 2."
 
 
-def play(task: str, turns: int) -> tuple[bool, list[str]]:
-    game = NativeGame.compile(generated_file(task))
-    state = game.start()
-    player, commands = Expert(game.intro(state)), list[str]()
-    while not game.won(state) and len(commands) < turns:
-        commands.append(player.choose())
-        result = game.step(state, commands[-1])
-        player.observe(commands[-1], result.feedback)
-        state = result.state
-    return game.won(state), commands
-
-
 @pytest.mark.parametrize(("size", "turns"), [("small", 20), ("full", 50)])
 @pytest.mark.parametrize("split", ["test_seen", "test_unseen"])
 def test_expert_wins_every_family(size: str, turns: int, split: str) -> None:
     for task in generated_tasks(size, split)[:12]:  # two of each family
-        won, commands = play(task, turns)
+        won, commands = expert_plays(task, turns)
         assert won, (task, commands)
 
 

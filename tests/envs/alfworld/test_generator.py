@@ -4,13 +4,10 @@ import re
 from collections import Counter
 
 import pytest
-from games import generate_game
 
 from rl_agents.envs.alfworld import AlfworldOptions
 from rl_agents.envs.alfworld import tasks as tasks_of
 from rl_agents.envs.alfworld.generator import Entity, generated_file
-from rl_agents.envs.alfworld.native import NativeGame
-from rl_agents.envs.alfworld.scenes import SIZES
 from rl_agents.envs.alfworld.tasks import task_ids
 from rl_agents.errors import InputError
 
@@ -25,18 +22,6 @@ def test_more_training_games_follow_the_usual_ones() -> None:
     assert max(families.values()) == min(families.values())
     assert generated_file(tasks[-1]).problem
     assert task_ids("train", AlfworldOptions(train_tasks=1201))[-1] == tasks[1200]
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_walkthroughs_win_on_the_native_engine_and_not_before_their_end(size: str) -> None:
-    for task in tasks_of.generated_tasks(size, "test_unseen")[:: 10 if size == "full" else 6]:
-        game = NativeGame.compile(generated_file(task))
-        state = game.start()
-        for command in generate_game(task)["walkthrough"]:
-            assert not game.won(state), task
-            assert command in game.admissible(state), (task, command)
-            state = game.step(state, command).state
-        assert game.won(state), task
 
 
 def test_pddl_names_number_entities_as_alfworld_does() -> None:
