@@ -217,28 +217,28 @@ def test_what_the_adapter_assumes_is_said_once(folder: Path, reported, answer: s
 
 
 @pytest.mark.rllib
-@pytest.mark.parametrize(("reward", "ends"), [("float('nan')", False), ("1 / 0", True)])
 def test_a_reward_that_cannot_be_used_ends_a_run_with_the_users_line(
-    folder: Path, capsys: pytest.CaptureFixture[str], reward: str, ends: bool
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(
         folder,
-        "trained = False\n"
+        "reward = '1.0'\n"
         "def step(self, action):\n"
-        f"    return 'on', {reward} if Mine.trained else 1.0, True, False, {{'success': True}}\n"
+        "    return 'on', eval(Mine.reward), True, False, {'success': True}\n"
         "def demonstrate(self, observation, random): return 'go on'",
     )
     few = ["--set", "tasks_per_iteration=4", "group_size=4", "minibatches=1", "demonstrations=32", "env.train_tasks=4"]
     assert main(["sft", "--env", "gymnasium:mine:Mine", "--output", "m", *few[:1], "iterations=1", *few[3:5]]) == 0
-    sys.modules["mine"].Mine.trained = True
     flags = ["--algo", "grpo", "--env", "gymnasium:mine:Mine", *few[:4], "eval_episodes=0", "model=m", "--local"]
-    capsys.readouterr()
-    assert main([*flags, "--iterations", "3", "--output", "run"]) == 1
-    output = capsys.readouterr()
-    said, log = output.out + output.err, (folder / "run/error.log").read_text()
-    assert said.count("16 of 16 episodes failed") == 1 and re.search(r"\(mine\.py:1[23]\)", said)
-    assert "Resume" not in said and "mine.py" in log
-    assert ("return 'on', 1 / 0 if" in log) is ends
+    for reward, raises in (("float('nan')", False), ("1 / 0", True)):
+        sys.modules["mine"].Mine.reward = reward
+        capsys.readouterr()
+        assert main([*flags, "--iterations", "3", "--output", f"run-{raises}"]) == 1
+        output = capsys.readouterr()
+        said, log = output.out + output.err, (folder / f"run-{raises}/error.log").read_text()
+        assert said.count("16 of 16 episodes failed") == 1 and re.search(r"\(mine\.py:1[23]\)", said)
+        assert "Resume" not in said and "mine.py" in log
+        assert ("return 'on', eval(Mine.reward)" in log) is raises
 
 
 @pytest.mark.parametrize("nothing", ["None", "b'door'"])

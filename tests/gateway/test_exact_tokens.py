@@ -27,7 +27,7 @@ from rl_agents.data.trajectory import ABANDONED, EpisodeSpec
 from rl_agents.envs.base import TextEnv
 from rl_agents.rollout.agent_loop import Episode
 from rl_agents.rollout.turns import Limits
-from rl_agents.store.records import Call
+from rl_agents.store.records import Call, Exchange
 from rl_agents.web.errors import ApiError
 
 CALL = '<tool_call>\n{"arguments":{"a":1.0},"name":"add"}\n</tool_call>'
@@ -266,9 +266,11 @@ async def test_a_stop_string_inside_a_token_keeps_the_token_that_completes_it():
 
 
 async def test_the_budget_of_an_answer_and_of_a_session():
-    rig = Rig()
+    pool = MemoryPool()
+    rig = Rig(pool=pool)
     small, large = [await rig.ask(user(f"task {n}"), max_tokens=n) for n in (3, 1000)]
     assert small.completion_tokens == 3 and small.finish == "length" and large.completion_tokens <= 12
+    assert [e.overridden for e in pool.of(Exchange) if e.state == "started"] == [{}, {"max_tokens": 1000}]
     rig = Rig(max_model_len=60)
     await rig.ask(user("task"))
     problems = []
