@@ -142,9 +142,10 @@ def test_a_starter_is_kept_until_a_file_of_its_class_changes(folder: Path) -> No
 def test_players_get_the_constructor_arguments_of_the_run(folder: Path) -> None:
     write(
         folder,
-        "def __init__(self, word): self.word = word\ndef demonstrate(self, observation, random): return self.word",
+        "max_turns = 2\ndef __init__(self, word): self.word = word\n"
+        "def demonstrate(self, observation, random): return self.word",
     )
-    name, made = "gymnasium:mine:Mine", [{"kwargs": {"word": word}, "train_tasks": 20} for word in ("oak", "elm")]
+    name, made = "gymnasium:mine:Mine", [{"kwargs": {"word": word}} for word in ("oak", "elm")]
     assert [starter_spec(name, keys).build_tokenizer().tokenize("oak elm").count("<unk>") for keys in made] == [1, 1]
     assert starter_spec(name, made[0]).defaults["env.kwargs"] == {"word": "oak"}
     assert len({starter_dir(name, options=keys) for keys in made}) == 2
