@@ -6,6 +6,7 @@ from algorithms.handmade import credited, episode, per_step, selected, settings_
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.data.samples import build_samples
+from rl_agents.data.selection import first_groups
 from rl_agents.data.step_table import StepTable, penalized_return
 from rl_agents.data.trajectory import ABANDONED, Trajectory
 from rl_agents.trainer.advantage_pipeline import assign_credit, shape_rewards
@@ -216,6 +217,8 @@ def test_dapo_keeps_whole_groups_that_differ() -> None:
 def test_dapo_tells_returns_apart_as_advantages_do() -> None:
     found = selected("dapo", of_groups([[1e-5, 0], [1, 0.5], [1.0]]), tasks_per_iteration=3)
     assert (found.missing, np.flatnonzero(found.keep).tolist()) == (2, [2, 3]), "nor does a group of one teach"
+    with pytest.raises(ValueError, match="1 informative groups, 2 wanted"):
+        first_groups([0, 0, 1, 1], [True, True, False, False], 2)
 
 
 def test_dapo_keeps_failures_that_the_reward_tells_apart() -> None:

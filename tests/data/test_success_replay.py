@@ -55,3 +55,10 @@ def test_tokens_logprobs_and_versions_travel_as_they_were() -> None:
     (kept,) = other.again(1)
     assert kept.trajectory.steps == won.steps and kept.trajectory.facts == {}, "which nobody learns from"
     assert won.facts, "and the run's own is as it was"
+
+
+def test_another_runs_names_are_no_names_here() -> None:
+    episodes = SolvedEpisodes(2, 8)
+    episodes.keep(0, played(0, 1))
+    episodes.disown()
+    assert names(episodes, 1) == [""] and len(episodes.again(1)) == 1

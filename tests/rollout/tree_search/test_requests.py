@@ -92,3 +92,17 @@ def test_keys_of_states_stay_what_they_are_in_saved_searches() -> None:
     text = "You are in the hall."
     assert state_key("house", text, explorer_of().settings) == "83d03cd79d7b38d76152f081"
     assert state_key("house", text, explorer_of(state_scope="task").settings) == "5cba797d2da2aec58d43bb8a"
+
+
+class Asking(Copied):
+    """Says what the right answer would have been."""
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        *rest, info = super().step(action)
+        return *rest, {**info, "references": ["Paris"]}  # type: ignore[return-value]
+
+
+def test_finished_paths_keep_what_rewards_read() -> None:
+    explorer, world = explorer_of(), World(Asking)
+    finished = [t for _ in range(2) for t in world.tick(explorer)[1].finished]
+    assert finished and all(t.facts["references"] == ["Paris"] for t in finished)
