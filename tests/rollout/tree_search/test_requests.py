@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rollout.tree_search.drawn import Drawn, World, explorer_of
+from rollout.tree_search.drawn import Copied, Drawn, World, explorer_of
 
 from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.tree_search.explorer import Explorer
