@@ -206,14 +206,12 @@ def medians(file: str, *names: str, scale: float = 1.0, form: str = ".2f") -> st
 
 
 def raw_vllm() -> str:
-    large, window = load("rollout_efficiency_512x8")["summary"], load("rollout_efficiency_135M_window2")["summary"]
-    together, ratio = "together_ratio_to_turn_by_turn", "ratio_to_turn_by_turn"
+    window, ratio = load("rollout_efficiency_135M_window2")["summary"], "ratio_to_turn_by_turn"
     parts = ("env_runner_us_per_step", "driver_us_per_step")
     share = sum(window[part]["median"] for part in parts) / window["engine_us_per_step"]["median"]
     return joined(
-        f"{large[together]['median']:.2f}", medians("rollout_efficiency_135M_append", *parts, scale=1e-3, form=".1f"),
-        f"{window[ratio]['median']:.2f}", f"{window[together]['median']:.2f}",
-        f"{window[ratio]['max'] - window[ratio]['min']:.1f}",
+        medians("rollout_efficiency_135M_append", *parts, scale=1e-3, form=".1f"),
+        f"{window[ratio]['median']:.2f}", f"{window[ratio]['max'] - window[ratio]['min']:.1f}",
         medians("rollout_efficiency_135M_window2", *parts, scale=1e-3, form=".1f"), f"{100 * share:.1f}%",
     )  # fmt: skip
 

@@ -1,8 +1,7 @@
 """Which engine is cheaper at which model size: ``python -m benchmarks.engine_choice``.
 
-Runs rollouts (driver, env runner, engine) with the torch engine and with vLLM, each in its own actor
-(``placement=separate``) and in the env runner's process (``colocate``). The four alternate, with new weights and
-tasks in every round. The result is the CPU time of all processes and threads per sampled token.
+Runs rollouts (driver, env runner, engine) with the torch engine and with vLLM, which alternate, with new
+weights and tasks in every round. The result is the CPU time of all processes and threads per sampled token.
 
 The models have the shape of warm-start models and untrained weights. Every episode has ``max_turns=4`` turns, and
 every response the largest length: 24 tokens in guess_numbers, 4 in alfworld. The warm-start models themselves end
@@ -43,8 +42,7 @@ from rl_agents.trainer.ray_init import ensure_ray, join_session
 
 #: Rounds that do not count: the torch engine records its passes in the second one.
 WARM_UP = 2
-KINDS, PLACES, ENVS = ("torch", "vllm"), ("separate", "colocate"), ("guess_numbers", "alfworld")
-ARMS = [(kind, place) for kind in KINDS for place in PLACES]
+KINDS, ENVS = ("torch", "vllm"), ("guess_numbers", "alfworld")
 #: Width and layers by name; heads are 32 wide.
 SIZES = {"0.1 M": (64, 2), "0.5 M": (128, 3), "2 M": (224, 4), "6 M": (352, 5), "20 M": (512, 8)}
 #: Concurrent groups of eight episodes; fewer if a token takes milliseconds.
@@ -66,20 +64,21 @@ class Round:
 
 
 class Rollouts:
-    """The rollout half of a run, without its learner; ``arm`` is engine and placement."""
+    """The rollout half of a run, without its learner."""
 
-    def __init__(self, settings: Settings, arm: tuple[str, str]) -> None:
+    def __init__(self, settings: Settings, engine: str) -> None:
         settings = copy.deepcopy(settings)
-        settings.update({"engine": arm[0], "placement": arm[1]})
-        if arm[0] == "torch":
+        settings.update({"engine": engine})
+        if engine == "torch":
             settings.explicit -= ONLY_VLLM.keys()
         config = AgentConfig.from_settings(settings).completed()
         self.settings, self.tasks = config.agent, task_ids(config.agent.env, "train", config.agent.env_options)
         join_session(config.agent)
-        self.workers = RolloutWorkers(config, arm[0])
+        self.workers = RolloutWorkers(config, engine)
         self.workers.await_start()
         self._runners, group = runners_of(self.workers.env_runners), self.workers.engine_group
-        self._engines = group.handles() if group else []
+        assert group is not None
+        self._engines = group.handles()
         files = sorted(Path(config.model_dir).glob("*.safetensors"))
         self._weights = stored(pack({name: tensor for file in files for name, tensor in load_file(file).items()}))
 
@@ -102,13 +101,13 @@ class Rollouts:
 
 
 @contextlib.contextmanager
-def started(settings: Settings, arms: Sequence[tuple[str, str]]) -> Iterator[list[Rollouts]]:
-    """Start the processes of each arm, at most two, and stop all at the end."""
-    ensure_ray(2 * len(arms))
+def started(settings: Settings, engines: Sequence[str]) -> Iterator[list[Rollouts]]:
+    """Start the two processes of each engine, and stop all at the end."""
+    ensure_ray(2 * len(engines))
     with contextlib.ExitStack() as stack:
         rollouts: list[Rollouts] = []
-        for arm in arms:
-            rollouts.append(Rollouts(settings, arm))
+        for engine in engines:
+            rollouts.append(Rollouts(settings, engine))
             stack.callback(rollouts[-1].close)
         yield rollouts
     ray.shutdown()
@@ -125,22 +124,16 @@ def untrained_model(folder: Path, env: str, hidden: int, layers: int) -> str:
     return str(folder)
 
 
-def figures(rounds: Mapping[tuple[str, str], Round]) -> dict[str, float]:
-    """Return microseconds per token by arm, and ratios; above 1, the torch engine (or ``colocate``) is better.
+def figures(rounds: Mapping[str, Round]) -> dict[str, float]:
+    """Return microseconds per token by engine, and their ratio; above 1, the torch engine is better.
 
     busiest process: lower bound of the wall time, with a free core for each process.
     """
-    us = {arm: {"": sum(own.cpu_s), ", busiest process": max(own.cpu_s)} for arm, own in rounds.items()}
-    us = {arm: {what: s / rounds[arm].tokens * 1e6 for what, s in own.items()} for arm, own in us.items()}
-    best = {kind: min(us[kind, place][""] for place in PLACES) for kind in KINDS}
+    us = {kind: {"": sum(own.cpu_s), ", busiest process": max(own.cpu_s)} for kind, own in rounds.items()}
+    us = {kind: {what: s / rounds[kind].tokens * 1e6 for what, s in own.items()} for kind, own in us.items()}
     return {
-        **{f"{' '.join(arm)}{what}, us per token": s for arm, own in us.items() for what, s in own.items()},
-        "vllm over torch": best["vllm"] / best["torch"],
-        **{
-            f"apart over together, {kind}{what}": us[kind, "separate"][what] / us[kind, "colocate"][what]
-            for what in ("", ", busiest process")
-            for kind in KINDS
-        },
+        **{f"{kind}{what}, us per token": s for kind, own in us.items() for what, s in own.items()},
+        "vllm over torch": us["vllm"][""] / us["torch"][""],
     }
 
 
@@ -164,11 +157,11 @@ def main() -> None:
             if size != "starter":
                 keys |= {"model": untrained_model(Path(folder), env, *SIZES[size]), "max_turns": 4}
             weights = parameters(folder) if size != "starter" else None
-            with started(Settings.from_dict(keys), ARMS) as arms:
+            with started(Settings.from_dict(keys), KINDS) as arms:
                 played = [[arm.play(number) for arm in arms] for number in range(WARM_UP + args.rounds)][WARM_UP:]
         found[case] = {
             "parameters": weights,
-            **summarize([figures(dict(zip(ARMS, own, strict=True))) for own in played]),
+            **summarize([figures(dict(zip(KINDS, own, strict=True))) for own in played]),
         }
         print(case, {name: own["median"] for name, own in found[case].items() if name != "parameters"}, flush=True)
         write_figures("engine_choice", f"python -m benchmarks.engine_choice --rounds {args.rounds}", {"cases": found})

@@ -318,7 +318,6 @@ CORRECTIONS: Keys = {
 STALE: Keys = {
     "grpo": ("iterations=40", "tasks_per_iteration=16"),
     "steppo": ("iterations=30", "tasks_per_iteration=128"),
-    "3spo": ("iterations=20",),
 }
 
 
@@ -326,9 +325,8 @@ def staleness(args: Namespace) -> list[Arm]:
     """Success with stale rollouts, with and without corrections (AReaL's table 3, at the level of steps).
 
     In one process, ``async_level=k`` samples batch i with the weights of iteration i - k. naive: ratios to the
-    sampling policy. tis: the default; one weight per token (grpo) or step (steppo, 3spo), capped at 2. decoupled:
-    AReaL's code; one weight per token, tokens above 5 are dropped. icepop: also tokens below 0.5. A search has no
-    lag above 1.
+    sampling policy. tis: the default; one weight per token (grpo) or step (steppo), capped at 2. decoupled: AReaL's
+    code; one weight per token, tokens above 5 are dropped. icepop: also tokens below 0.5.
     """
     found = []
     for method, own in STALE.items():
@@ -337,7 +335,7 @@ def staleness(args: Namespace) -> list[Arm]:
         found.append(Arm(f"{method}, lag 0", base))
         lags: Keys = {
             f"{method}, lag {lag}, {name}": (f"async_level={lag}", *keys)
-            for lag in ((1,) if method == "3spo" else (1, 2, 4, 8))
+            for lag in (1, 2, 4, 8)
             for name, keys in CORRECTIONS.items()
         }
         found += changed(base, lags)

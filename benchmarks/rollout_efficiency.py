@@ -1,13 +1,11 @@
 """Cost of the rollout path compared with raw vLLM: ``python -m benchmarks.rollout_efficiency``.
 
 Runs guess_numbers with its warm-start model, 128 concurrent episodes, through the path of a training run: driver
-(`Collector.collect`), env runner actor, engine actor (``placement=separate``). A second run has the engine in the
-env runner's process (``placement=colocate``). Then raw vLLM samples the recorded number of tokens with the recorded
-prompts and seeds in its own process, turn by turn: ``LLM.generate`` of all first prompts, then of all second
-prompts, and so on. The result is sampled tokens per CPU second, over all threads of all processes. Both paths must
-sample the same tokens, with the same log-probabilities and rewards.
+(`Collector.collect`), env runner actor, engine actor. Then raw vLLM samples the recorded number of tokens with the
+recorded prompts and seeds in its own process, turn by turn: ``LLM.generate`` of all first prompts, then of all second
+prompts, and so on. The result is sampled tokens per CPU second, over all threads of all processes.
 
-Every round has an empty prefix cache, as after new weights, and other tasks. All three alternate. The warm-start
+Every round has an empty prefix cache, as after new weights, and other tasks. Both alternate. The warm-start
 model has 0.1 million parameters, so vLLM's work per token is small and the share of everything else large.
 ``--hidden 256 --layers 4`` uses untrained weights of that shape (2.6 million parameters), four turns per episode and
 responses of 24 tokens; ``--hidden 512 --layers 8 --groups 8 --rounds 2`` has 21 million and 64 concurrent episodes.
@@ -38,24 +36,17 @@ from rl_agents.inference.base import EngineSettings
 
 GROUP_SIZE = 8
 WARM_UP = 1
-#: Largest difference between log-probabilities of the two placements.
-ROUNDING = 1e-4
 
 #: A recorded step: prompt, number of sampled tokens, seed.
 Request = tuple[list[int], int, int]
 
 
-def figures(apart: Round, together: Round, waves_s: float) -> dict[str, float]:
-    tokens, steps = apart.tokens, sum(len(episode.steps) for episode in apart.episodes)
-    driver_s, env_runner_s, engine_s = apart.cpu_s
-    path_s, together_s = sum(apart.cpu_s), sum(together.cpu_s)
-    per_step = {
-        "together_env_runner": together.cpu_s[1], "together_driver": together.cpu_s[0], "env_runner": env_runner_s,
-        "engine": engine_s, "driver": driver_s, "turn_by_turn": waves_s,
-    }  # fmt: skip
+def figures(played: Round, waves_s: float) -> dict[str, float]:
+    tokens, steps = played.tokens, sum(len(episode.steps) for episode in played.episodes)
+    driver_s, env_runner_s, engine_s = played.cpu_s
+    per_step = {"env_runner": env_runner_s, "engine": engine_s, "driver": driver_s, "turn_by_turn": waves_s}
     return {
-        "together_ratio_to_turn_by_turn": waves_s / together_s,
-        "ratio_to_turn_by_turn": waves_s / path_s,
+        "ratio_to_turn_by_turn": waves_s / sum(played.cpu_s),
         **{f"{name}_us_per_step": seconds / steps * 1e6 for name, seconds in per_step.items()},
         "sampled_tokens": tokens,
         "steps": steps,
@@ -104,25 +95,16 @@ def recorded(trajectories: Sequence[Trajectory]) -> list[list[Request]]:
     ]
 
 
-def check_equal(one: Sequence[Trajectory], other: Sequence[Trajectory]) -> None:
-    """Check that prompts, tokens and rewards are equal, and log-probabilities up to rounding."""
-    pairs = [(s, t) for a, b in zip(one, other, strict=True) for s, t in zip(a.steps, b.steps, strict=True)]
-    for s, t in pairs:
-        assert (s.prompt_ids, s.response_ids, s.reward) == (t.prompt_ids, t.response_ids, t.reward)
-    assert max(abs(x - y) for s, t in pairs for x, y in zip(s.logprobs, t.logprobs, strict=True)) < ROUNDING
-
-
 def measure(keys: dict[str, Any], rounds: int) -> list[dict[str, float]]:
     found = []
-    with started(Settings.from_dict(keys), [("vllm", "separate"), ("vllm", "colocate")]) as (apart, together):
-        assert apart.workers.engine_group is not None
-        raw: Any = ray.remote(RawVLLM).options(num_cpus=0).remote(apart.workers.engine_group._settings)
+    with started(Settings.from_dict(keys), ["vllm"]) as (ours,):
+        assert ours.workers.engine_group is not None
+        raw: Any = ray.remote(RawVLLM).options(num_cpus=0).remote(ours.workers.engine_group._settings)
         for number in range(WARM_UP + rounds):
-            one, other = apart.play(number), together.play(number)
-            check_equal(one.episodes, other.episodes)
-            waves_s, waves = ray.get(raw.turn_by_turn.remote(recorded(one.episodes)))
-            assert waves == one.tokens, (waves, one.tokens)
-            found.append(figures(one, other, waves_s))
+            played = ours.play(number)
+            waves_s, waves = ray.get(raw.turn_by_turn.remote(recorded(played.episodes)))
+            assert waves == played.tokens, (waves, played.tokens)
+            found.append(figures(played, waves_s))
     return found[WARM_UP:]
 
 

@@ -47,7 +47,6 @@ SIDES = {
     "local": ("in one process, torch engine", "3"),
     "auto": ("actors, `engine=auto` (torch)", "1.5"),
     "vllm": ("actors, vLLM", "1.5"),
-    "vllm-together": ("actors, vLLM, `placement=colocate`", "1.5"),
 }
 
 
@@ -123,9 +122,7 @@ def picture(lines: Sequence[Line]) -> None:
 
 def rollouts(size: str, data: Data, aim: str = "0.95") -> Iterator[Line]:
     """Tokens per CPU-second of the rollout path, relative to raw vLLM."""
-    for key, words in (("", ""), ("together_", ", `placement=colocate`")):
-        figure = data["summary"][f"{key}ratio_to_turn_by_turn"]
-        yield Line(f"rollouts, {size}{words}", "raw vLLM, turn by turn", figure, aim)
+    yield Line(f"rollouts, {size}", "raw vLLM, turn by turn", data["summary"]["ratio_to_turn_by_turn"], aim)
 
 
 def trl(data: Data) -> Iterator[Line]:
@@ -160,16 +157,10 @@ def searched_step(data: Data) -> Iterator[Line]:
 
 
 def engines(data: Data) -> Iterator[Line]:
-    """CPU per token of vLLM relative to the torch engine, and of separate placement relative to colocated.
-
-    The busiest process is the lower bound of the wall time, with a free core for each process.
-    """
+    """CPU per token of vLLM relative to the torch engine."""
     for case, figures in data["cases"].items():
         name = case.replace("starter", "starter (taught)")
-        yield Line(f"torch engine: {name}", "vLLM, either where it is cheaper", figures["vllm over torch"])
-        for what in ("", ", busiest process"):
-            own = figures[f"apart over together, torch{what}"]
-            yield Line(f"torch engine, `placement=colocate`: {name}{what}", "`placement=separate`", own)
+        yield Line(f"torch engine: {name}", "vLLM", figures["vllm over torch"])
 
 
 def shared_rows(data: Data) -> Iterator[Line]:

@@ -154,8 +154,9 @@ def named(where: str) -> Iterator[None]:
 def closest(name: str, valid: Iterable[str], cutoff: float = 0.6) -> str:
     """Return the valid choice that ``name`` was probably meant to be; empty if none is close.
 
-    That is the one with the fewest typing errors, up to one per three letters; else the shortest, latest one that
-    begins with ``name``; else the most similar one. A beginning of all up to a dot (``env.``) does not count.
+    That is the one with the most of its words, then with the fewest typing errors, up to one per three letters; else
+    the shortest, latest one that begins with ``name``; else the most similar one. A beginning of all up to a dot
+    (``env.``) does not count.
 
     Args:
         cutoff: least similarity of the last case, 1 for equal names; higher where ``valid`` is a folder of anything.
@@ -167,7 +168,13 @@ def closest(name: str, valid: Iterable[str], cutoff: float = 0.6) -> str:
     wanted, known = name.lower()[shared:][:100], {choice.lower()[shared:]: choice for choice in choices}
     errors = {choice: OSA.distance(wanted, choice) for choice in known}
     if close := [choice for choice in known if errors[choice] <= max(1, len(wanted) // 3)]:
-        return known[min(close, key=lambda choice: (errors[choice], choice[:1] != wanted[:1]))]
+        words = wanted.split("_")
+
+        def foreign(choice: str) -> int:  # words that are none of the choice's, with a typing error
+            own = choice.split("_")
+            return sum(min(OSA.distance(word, other) for other in own) > max(1, len(word) // 3) for word in words)
+
+        return known[min(close, key=lambda choice: (foreign(choice), errors[choice], choice[:1] != wanted[:1]))]
     begun = [choice for choice in known if len(wanted) > 2 and choice.startswith(wanted)]
     alike = sorted(sorted(begun, reverse=True), key=len) or difflib.get_close_matches(wanted, known, n=1, cutoff=cutoff)
     return known[alike[0]] if alike else ""

@@ -9,7 +9,7 @@ Bundles, in the order in which actors are pinned:
     0                     driver of the run (and its learner, when num_learners=0)
     1 .. R                env runners; RLlib pins runner i to bundle i
     R+1 .. R+L            learners; RLlib gives them no index, so they take the remaining ones
-    R+L+1 .. R+L+E        engines, see `first_engine_bundle`; none with ``placement=colocate``
+    R+L+1 .. R+L+E        engines, see `first_engine_bundle`
 """
 
 from __future__ import annotations
@@ -49,18 +49,12 @@ def named_bundles(settings: Settings) -> list[tuple[str, Bundle]]:
     rollouts, learning = node_share(settings.rollout_nodes), node_share(settings.learner_nodes)
     learner = _bundle(0 if gpus else LEARNER_CPUS, gpus) | learning
     engine = _bundle(EngineSettings(model_dir="").threads, settings.gpus_per_engine) | rollouts
-    apart = settings.num_env_runners and settings.placement == "separate"
     return [
         (DRIVER, _bundle(DRIVER_CPUS, 0 if settings.num_learners else gpus)),
-        *[("env runner", _bundle(runner_cpus(settings), 0) | rollouts)] * settings.num_env_runners,
+        *[("env runner", _bundle(RUNNER_CPUS, 0) | rollouts)] * settings.num_env_runners,
         *[(LEARNER, learner)] * settings.num_learners,
-        *[("engine", engine)] * (settings.num_engines if apart else 0),
+        *[("engine", engine)] * (settings.num_engines if settings.num_env_runners else 0),
     ]
-
-
-def runner_cpus(settings: Settings) -> float:
-    """Return the CPUs of an env runner, including those of an engine in its process."""
-    return RUNNER_CPUS if settings.placement == "separate" else float(EngineSettings(model_dir="").threads)
 
 
 def node_share(resource: str) -> Bundle:

@@ -53,7 +53,7 @@ ELSEWHERE = {
     r"resources|learner_nodes": "integration/test_two_nodes.py",
     r"^make wheel": "test_wheel.py",
     r"run\.py model smollm2": "integration/test_real_model.py",
-    r"trackers=\[trackio": "reporting/test_trackers.py",
+    r"trackers=\[wandb": "reporting/test_trackers.py",
     r"benchmarks\.airline": "benchmarks/test_airline.py",
     r"one-file/start": "test_one_file.py",
     r"env openenv": "envs/test_openenv.py",
@@ -66,7 +66,7 @@ CANNOT = {
     r"^make (.*ready|clients|coding-agents)|^pip install|^uv tool": "installs from a package index",
     r"hf download": "downloads from the Hugging Face Hub",
     r"^hf upload": "needs an account of the Hugging Face Hub",
-    r"benchmarks\.(real_model|curriculum|self_play)": "trains for minutes or hours",
+    r"benchmarks\.(real_model|self_play)": "trains for minutes or hours",
 }
 NOT_HERE = [*PRINTED, *SHOWN, *ELSEWHERE, *CANNOT]
 
@@ -208,6 +208,19 @@ def checkout(tmp_path_factory: pytest.TempPathFactory, beginner_model_dir: Path)
     return folder
 
 
+def overridden(argv: list[str], more: list[str]) -> list[str]:
+    """Return the words with the flags and keys of ``more`` instead of their own."""
+    flags = {word for word in more if word.startswith("--")} - {"--set", "--local", "--quick"}
+    keys, kept, words = {word.partition("=")[0] for word in more if "=" in word}, list[str](), iter(argv)
+    for word in words:
+        if word in flags:
+            next(words)
+        elif word.startswith("--") or word.partition("=")[0] not in keys:
+            kept.append(word)
+    pairs = zip(kept, [*kept[1:], "--"], strict=True)
+    return [*(word for word, after in pairs if word != "--set" or not after.startswith("--")), *more]
+
+
 class Shell:
     """Types the lines of a page, one after the other.
 
@@ -240,10 +253,12 @@ class Shell:
             getattr(self, words[0])(*words[1:])
 
     def run(self, *argv: str) -> None:
-        small = " ".join(more for pattern, more in SMALLER if re.search(pattern, " ".join(argv)))
-        small = small.replace("PORT", str(free_port())).replace("NEW", tempfile.mkdtemp(dir=self.folder))
+        small, port, new = list(argv), str(free_port()), tempfile.mkdtemp(dir=self.folder)
+        for pattern, more in SMALLER:
+            if re.search(pattern, " ".join(argv)):
+                small = overridden(small, more.replace("PORT", port).replace("NEW", new).split())
         with as_a_new_process(self.folder):
-            code = main([*argv, *small.split()])
+            code = main(small)
         # A server ends by Ctrl-C, and of a sweep only the first run is made.
         assert code == {"serve": 130, "tune": 1}.get(argv[0], 0), (argv, small)
         for flag, name in pairwise(argv):
@@ -313,8 +328,8 @@ def first_run(sweep: Any, folder: Any, settings: Any, interrupts: Any) -> str:
     """Of a sweep, in this process."""
     folder.begin(sweep)
     spec = folder.left(sweep)[0]
-    trial = {"name": spec.name, "keys": spec.keys, "bundles": []}
-    running = SweepTrial({"sweep": sweep, "output": str(folder.path), "cluster_gpus": 0.0, "trial": trial})
+    trial = {"name": spec.name, "bundles": [], "settings": settings[spec.name]}
+    running = SweepTrial({"sweep": sweep, "output": str(folder.path), "trial": trial})
     while not running.train()["done"]:
         pass
     running.stop()

@@ -48,6 +48,11 @@ def loop() -> ModuleType:
     return module
 
 
+def test_a_missing_model_is_one_line(loop: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"^error: model=.*nowhere: no config.json"):
+        loop.main([str(tmp_path / "nowhere")])
+
+
 def test_its_updates_are_those_of_a_run(
     loop: ModuleType, beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TRL_PYTHON = ROOT / ".venv-trl" / "bin" / "python"
 WARM_UP = {"small": 3, "treasure": 1}
 TRL = {"TRL": "generate", "TRL vllm": "vllm"}
-OURS = ("local", "auto", "vllm", "vllm-together")
+OURS = ("local", "auto", "vllm")
 #: Of ``--job treasure``: all do not fit into the memory of a small machine at once.
 LOCAL, ACTORS = ("TRL", "rl_agents local"), ("TRL", "rl_agents vllm")
 #: What the appendix of docs/research/speed.md calls them.
@@ -33,7 +33,6 @@ SIDES = {
     "TRL": "TRL, `model.generate`", "TRL vllm": "TRL, vLLM colocated, with our model class",
     "rl_agents local": "rl_agents, torch engine, local", "rl_agents auto": "rl_agents, actors, `engine=auto` (torch)",
     "rl_agents vllm": "rl_agents, actors, vLLM",
-    "rl_agents vllm-together": "rl_agents, actors, vLLM, `placement=colocate`",
 }  # fmt: skip
 COLUMNS = {
     "us_per_token": "all", "rollout_us_per_token": "rollout", "learner_us_per_token": "learner",

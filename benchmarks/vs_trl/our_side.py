@@ -24,15 +24,12 @@ class Run:
             tokens_per_microbatch=job.tokens_per_microbatch, prefix_sharing=job.prefix_sharing,
             lr=job.lr, betas=list(common.BETAS), grad_clip=common.GRAD_CLIP,
         )  # fmt: skip
-        placement = "colocate" if path == "vllm-together" else "separate"
-        engine = "auto" if path == "auto" else "vllm"
-        config = config.local() if path == "local" else config.training(engine=engine, placement=placement)
+        config = config.local() if path == "local" else config.training(engine=path)
         self.algo = config.build_algo()
         self.actors: list[Any] = []
         if path != "local":
             runners = self.algo.env_runner_group._worker_manager.actors().values()
-            engines = [] if placement == "colocate" else self.algo.rollout_workers.engine_group.handles()
-            self.actors = [*runners, *engines]
+            self.actors = [*runners, *self.algo.rollout_workers.engine_group.handles()]
         self.learner_s, self._learn = 0.0, training_step.learn
         training_step.learn = self.timed_learn
 
@@ -58,7 +55,7 @@ class Run:
 
 
 def main() -> None:
-    """``our_side MODEL_DIR ITERATIONS local|auto|vllm|vllm-together JOB``."""
+    """``our_side MODEL_DIR ITERATIONS local|auto|vllm JOB``."""
     torch.set_num_threads(1)
     model_dir, iterations, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     run = Run(model_dir, path, common.JOBS[sys.argv[4]])

@@ -21,6 +21,7 @@ from rl_agents.chat.template import load_tokenizer, make_context
 from rl_agents.data.samples import build_samples
 from rl_agents.data.tasks import evaluation_specs, training_specs
 from rl_agents.envs.base import make_env, task_ids
+from rl_agents.errors import InputError
 from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.inference.torch_model import load_causal_lm
 from rl_agents.learner.batching import collate, micro_batches, pad_weights
@@ -107,7 +108,10 @@ def main(argv=None):
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--test-games", type=int, default=128)
-    asyncio.run(train(parser.parse_args(argv)))
+    try:
+        asyncio.run(train(parser.parse_args(argv)))
+    except InputError as error:
+        raise SystemExit(f"error: {error}") from None
 
 
 if __name__ == "__main__":

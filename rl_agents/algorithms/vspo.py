@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 SamplingMode = Literal["value", "random", "none"]
 ValueScale = Literal["paper", "span"]
-#: Population variance below which a task counts as uniform; a task at it stays.
+#: The paper's ε: the population variance below which a task counts as uniform; a task at it stays. The shared
+#: `rl_agents.advantages.tolerance` is ours and compares ranges: it decides which groups' advantages are 0.
 MINIMUM_VARIANCE = 1e-6
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from rl_agents.config.aliases import ALIASES
 from rl_agents.errors import InputError, unknown
@@ -23,6 +23,16 @@ def show_start(notes: TextIO) -> None:
     """
     if "torch" not in sys.modules:
         print("[rl_agents] loading libraries ...", file=notes, flush=True)
+
+
+class _Once(argparse.Action):
+    """Stores a flag's value as argparse does, and refuses a second one that differs."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if self.dest in parser.given and parser.given[self.dest] != values:
+            raise InputError(f"{option_string} is given twice: {parser.given[self.dest]} and {values}")
+        parser.given[self.dest] = values
+        setattr(namespace, self.dest, values)
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,6 +54,8 @@ class Parser(argparse.ArgumentParser):
         self._least: dict[str, int] = {}
         self._flags: Mapping[str, str] = {}
         self._own: Collection[str] = ()
+        self.given: dict[str, Any] = {}
+        self.register("action", None, _Once)
 
     def format_help(self) -> str:
         """Return the help text, with the command as it was called."""
@@ -64,6 +76,7 @@ class Parser(argparse.ArgumentParser):
         for before, word in pairwise(["", *argv]):
             if not word or (word.startswith("--") and word.endswith("=")):
                 raise InputError(f"{word[:-1] or before} '': the value is empty; is a shell variable unset?".strip())
+        self.given.clear()
         args, rest = self.parse_known_intermixed_args(argv) if mixed else self.parse_known_args(argv)
         for flag, least in self._least.items():
             value = getattr(args, flag[2:].replace("-", "_"))
@@ -128,7 +141,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "model": ("rl_agents.cli.model", "convert a GGUF file into a Hugging Face model folder, and check it"),
     "view": ("rl_agents.cli.view", "browse runs in a web page: curves, episodes, tokens, search trees, advantages"),
     "pool": ("rl_agents.cli.pool", "list, read and export a run's trajectories"),
-    "rescore": ("rl_agents.cli.rescore", "score a run's episodes with another reward: what changes in its advantages"),
     "list": ("rl_agents.cli.listing", "list algorithms, environments, engines, recipes, sweeps, or configuration keys"),
     "doctor": (
         "rl_agents.cli.doctor",

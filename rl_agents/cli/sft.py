@@ -16,7 +16,7 @@ from rl_agents.errors import InputError
 from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.reporting.progress import plain_line
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.trainer.warm_start_folder import imitation_keys, starter_dir
+from rl_agents.trainer.warm_start_folder import imitation, starter_dir
 
 
 def build_parser() -> Parser:
@@ -34,7 +34,7 @@ def run(argv: Sequence[str]) -> int:
     args = build_parser().parse(argv)
     if args.output:
         RunFolder.check_free(args.output)
-    keys = plan(args)
+    keys, settings = plan(args)
     options = env_keys(keys)
     if args.model and not args.output:
         raise InputError(f"--model {args.model}: give --output DIR for the trained model")
@@ -46,13 +46,14 @@ def run(argv: Sequence[str]) -> int:
     output = args.output or starter_dir(args.env, options=options)
     check_writable(output, "the cache")
     with nothing_left(*([output] if args.output else [])):
-        build_starter(AgentAlgorithm.from_settings, args.env, output, args.seed, keys, _show, args.model or "")
+        build = AgentAlgorithm.from_settings
+        build_starter(build, args.env, output, args.seed, keys, _show, args.model or "", settings=settings)
     print(f"warm-start model for {args.env}: {output}", flush=True)
     return 0
 
 
-def plan(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the chosen keys, checked before demonstrations are collected.
+def plan(args: argparse.Namespace) -> tuple[dict[str, Any], Settings]:
+    """Return the chosen keys, and the resolved settings of the imitation, before demonstrations are collected.
 
     Raises:
         InputError: no scripted player, an unknown or invalid key, or contradictory keys.
@@ -62,11 +63,7 @@ def plan(args: argparse.Namespace) -> dict[str, Any]:
     refuse_keys(keys, ("algo",), "the sft command imitates a scripted player; it has no other algorithm")
     Settings.from_dict(keys)  # checks keys and types before slow imports
     starter = starter_spec(args.env, env_keys(keys))
-    named = {"env": args.env, "algo": "sft", "seed": args.seed, **({"model": args.model} if args.model else {})}
-    settings = Settings.from_dict({**imitation_keys(starter, keys, args.model or ""), **named})
-    settings.make_local(keys)
-    prepare(settings)
-    return keys
+    return keys, prepare(imitation(args.env, starter, keys, args.seed, args.model or ""))
 
 
 def _show(iteration: int, iterations: int, metrics: dict[str, float]) -> None:

@@ -75,6 +75,9 @@ HINTS: Mapping[str, str] = {
     "scale_rewards": "advantage_std",
     "bf16": "dtype=bfloat16",
     "gradient_checkpointing": "activation_checkpointing",
+    "vf_coef": "critic_lr (the critic has an optimizer of its own)",
+    "vf_loss_coeff": "critic_lr (the critic has an optimizer of its own)",
+    "value_loss_coef": "critic_lr (the critic has an optimizer of its own)",
 }
 
 
@@ -87,6 +90,12 @@ def canonical(data: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(f"'{found[key]}' and '{name}' are the same key: keep one of them")
         found[key] = name
     return {key: data[name] for key, name in found.items()}
+
+
+def nearest_key(name: str, valid: Iterable[str]) -> str:
+    """Return a hint that names the nearest key, or what replaces another library's name; empty if none is near."""
+    near = name if name in HINTS else closest(name, {*valid, *ALIASES, *HINTS})
+    return f"set {HINTS[near]} instead" if near in HINTS else near and f"did you mean '{near}'?"
 
 
 def unknown_key(name: str, valid: Iterable[str]) -> InputError:

@@ -17,7 +17,7 @@ from rl_agents.installation import presets_folder
 def parse_assignments(items: Iterable[str]) -> dict[str, Any]:
     """Parse ``--set key=value`` items; values are read as YAML.
 
-    Raises `InputError`: an item without ``=`` or a value that is not YAML.
+    Raises `InputError`: an item without ``=``, a value that is not YAML, or a key with two values.
     """
     result: dict[str, Any] = {}
     for item in items:
@@ -25,10 +25,13 @@ def parse_assignments(items: Iterable[str]) -> dict[str, Any]:
         if not equals or not name.strip():
             raise InputError(f"--set {item}: write it as key=value")
         try:
-            result[name.strip()] = yaml.load(text, _Loader) if text else ""
+            value = yaml.load(text, _Loader) if text else ""
         except (yaml.YAMLError, ValueError, RecursionError) as error:  # `!!int x` is a ValueError
             problem = error.problem if isinstance(error, yaml.constructor.ConstructorError) else ""
             raise InputError(f"--set {item}: the value is not valid YAML{problem and f': {problem}'}") from None
+        if (name := name.strip()) in result and result[name] != value:
+            raise InputError(f"--set gives {name} twice: {result[name]} and {value}")
+        result[name] = value
     return canonical(result)
 
 

@@ -121,12 +121,6 @@ class RolloutKeys:
     group_size: int = key(
         8, "Number of rollouts per task and iteration (G); in tree search: maximum samples per state (G_max)", ge=1
     )
-    task_sampling: Literal["uniform", "difficulty"] = key(
-        "uniform", "`difficulty`: draw tasks that are solved sometimes more often (docs/how-to/curriculum.md)"
-    )
-    task_uniform_share: float = key(
-        0.2, "Share of groups that visit all tasks in turn", gt=0, le=1, needs=on(task_sampling="difficulty")
-    )
     max_turns: int = key(
         0, "Maximum turns per episode, also enforced by the environment; 0: the environment's default", ge=0
     )
@@ -163,10 +157,6 @@ class RolloutKeys:
     template_date: str = key(
         "", "Date (YYYY-MM-DD) for chat templates that include one; if unset: the day the run starts", check=_day
     )
-    prompting: Literal["direct", "react", "reflexion"] = key(
-        "direct",
-        "Prompting method; `react`: reasoning before actions; `reflexion`: up to 3 attempts with notes on failures",
-    )
     env_timeout_s: float = key(60.0, "Timeout of an environment's reset or step in seconds; 0: no limit", ge=0)
     env_start_timeout_s: float = key(
         1800.0, "Timeout for creating an environment in seconds, including the data it loads; 0: no limit", ge=0
@@ -193,8 +183,6 @@ class RolloutKeys:
         return {
             f"group_size={size}: {recipe.name} compares rollouts of one task, so it needs at least 2":
                 recipe.grouped and size < 2,
-            "prompting=reflexion runs several attempts in one episode; it needs truncation=none":
-                run.prompting == "reflexion" and run.truncation != "none",
             f"context={run.context} does not work with algo {recipe.name}: it compares single actions, and a summary "
             "is none; take context=append or window(n)": summary_limit(run.context) is not None and search,
         }  # fmt: skip
@@ -222,8 +210,8 @@ class AsyncKeys:
                 run.stream and run.async_level,
             "stream needs num_env_runners of 1 or more: in one process nothing samples while it learns":
                 run.stream and not run.num_env_runners,
-            f"{mode}: {recipe.name} chooses states by the results of its last samples, so it supports async_level=1 at "
-            "most": recipe.source == "search" and (run.stream or run.async_level > 1),
+            f"{mode} does not work with algo {recipe.name}: it chooses states by the results of its last samples":
+                recipe.source == "search" and (run.stream or run.async_level),
         }  # fmt: skip
 
 
@@ -357,9 +345,6 @@ class EngineKeys:
     engine_mode: Literal["inprocess", "async"] = key(
         "inprocess", "vLLM in its actor's process, or `async`: AsyncLLM in its own processes", needs=NOT_TORCH
     )
-    placement: Literal["separate", "colocate"] = key(
-        "separate", "Engines in their own actors, or `colocate`: one per env runner (CPUs, docs/how-to/scale.md)"
-    )
     num_engines: int = key(1, "Number of engine actors", ge=1)
     tensor_parallel: int = key(1, "Number of GPUs per engine (tensor parallelism)", ge=1, needs=on(engine_mode="async"))
     kv_cache_gb: float = key(
@@ -381,19 +366,6 @@ class EngineKeys:
         "wait", "New weights are loaded after running requests finish (`wait`), or during responses (`keep`)"
     )
     rollout_nodes: str = key("", "Ray resource of the nodes for engines and env runners; empty: any node")
-
-    @staticmethod
-    def rules(run: Any, recipe: Any) -> Rules:
-        mode, engines, here = run.engine_mode, run.num_engines, run.placement == "colocate"
-        return {
-            "placement=colocate: needs num_env_runners of 1 or more: without env runners the engine is in the driver's "
-            "process anyway": here and not run.num_env_runners,
-            f"placement=colocate: each env runner has its own engine: set num_env_runners={engines} instead of "
-            "num_engines": here and engines > 1,
-            f"placement=colocate: engine_mode={mode} has processes of its own; leave engine_mode=inprocess":
-                here and mode != "inprocess",
-            "placement=colocate: for engines on CPUs; leave gpus_per_engine=0": here and run.gpus_per_engine,
-        }  # fmt: skip
 
 
 @dataclass
@@ -658,11 +630,12 @@ class ReportKeys:
         True, "Write every step to pool.sqlite (docs/reference/pool.md); a resumed run does not sample them again"
     )
     tasks_changed: Literal["refuse", "accept"] = key(
-        "refuse", "Resuming with other tasks: an error, or go on and evaluate the start again on the new test tasks"
+        "refuse",
+        "Resuming with other tasks: an error, or continue; evaluations before and after then have different tasks",
     )
     collapse_monitor: Literal["warn", "stop", "off"] = key("warn", "Action when success drops well below its start")
     trackers: list[str] = key(
-        [], "Trackers in addition to TensorBoard: wandb, mlflow, trackio, or a plugin's (docs/how-to/inspect-a-run.md)"
+        [], "Trackers in addition to TensorBoard: wandb, or a plugin's (docs/how-to/inspect-a-run.md)"
     )
     tracker_project: str = key("rl_agents", "Project or experiment name in the trackers", needs="trackers")
     save_trajectories: int = key(16, "Number of episodes per iteration written to trajectories/", ge=0)

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from rl_agents import plugins
 from rl_agents.config import sections
-from rl_agents.config.aliases import canonical, unknown_key
+from rl_agents.config.aliases import canonical, nearest_key, unknown_key
 from rl_agents.config.options import Key, keys_of, read_options
 from rl_agents.errors import InputError
 
@@ -22,7 +22,7 @@ EVALUATION_KEYS: Mapping[str, Any] = {"num_learners": 0, "truncation": "none", "
 #: Keys that each of several environments may set for itself. All others hold for the run.
 OWN_KEYS = (
     "max_turns", "max_response_tokens", "max_model_len", "max_observation_characters", "context", "max_summary_tokens",
-    "prompting", "env_timeout_s", "env_start_timeout_s", "env_blocking", "env_concurrency",
+    "env_timeout_s", "env_start_timeout_s", "env_blocking", "env_concurrency",
     *keys_of(sections.TruncationKeys), *keys_of(sections.RewardKeys),
 )  # fmt: skip
 #: Between the name of an environment and its task, in the task ids of a run over several.
@@ -81,6 +81,8 @@ class Settings(
         self.only_split = ""
         #: The settings of each of several environments by name, as of a run over it alone; empty for a run over one.
         self.parts: dict[str, Settings] = {}
+        #: The recipe that the environments are from; empty: the command line.
+        self.source = ""
         #: Of one of several environments: its share relative to the others', what begins its task ids, and the
         #: algorithm of its advantages; empty: the run's.
         self.weight, self.task_prefix, self.advantages = 1.0, "", ""
@@ -127,7 +129,7 @@ class Settings(
         settings.update({"plugins": found.get("plugins", [])})  # they declare keys, too
         for name in found:
             if name not in KEYS and not name.startswith("env."):
-                raise InputError(f"{file}: key '{name}': this version does not have it")
+                raise InputError(f"{file}: this version has no key '{name}'; {nearest_key(name, KEYS)}".rstrip("; "))
         settings.update(found)
         parts: list[Any] = [settings, *settings.parts.values()]
         for own in parts:

@@ -184,19 +184,6 @@ class StreamingEngine(Engine, Protocol):
 
 
 @dataclass(frozen=True)
-class NoEngine:
-    """Replaces an engine that cannot be built; every call raises the reason."""
-
-    reason: str
-
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-        raise EngineError(self.reason)
-
-    def close(self) -> None:
-        """There is nothing to free."""
-
-
-@dataclass(frozen=True)
 class EngineSettings:
     """How to build one engine.
 
@@ -204,8 +191,8 @@ class EngineSettings:
         model_dir: folder with a Hugging Face checkpoint (config.json and weights); no tokenizer is needed.
         kind: a name of `rl_agents.inference.engines.ENGINES`.
         build: of its row, for processes without the plugin that added it; empty: looked up.
-        mode: for vLLM: ``inprocess`` (one process, light, for CPUs), ``inline`` (the same without a thread, for an env
-            runner's process) or ``async`` (a core process and ``tensor_parallel`` workers, for GPUs).
+        mode: for vLLM: ``inprocess`` (one process, light, for CPUs) or ``async`` (a core process and
+            ``tensor_parallel`` workers, for GPUs).
         max_model_len: maximum tokens of prompt and response.
         max_batch: maximum requests decoded together; more wait.
         kv_cache_gb: memory for vLLM's KV cache in GiB. None: on a CPU 0.5, or more if one context of ``max_model_len``

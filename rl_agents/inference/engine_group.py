@@ -51,10 +51,6 @@ class CallOutcome:
     kind: str
     text: str = ""
 
-    @property
-    def lost(self) -> bool:
-        return self.kind in ("dead", "late")
-
 
 def stored(packed: Packed) -> list[ray.ObjectRef]:
     """Return references to the buckets in the object store."""

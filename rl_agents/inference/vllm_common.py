@@ -131,14 +131,6 @@ def sampling_params(sampling: Sampling, stream: bool = False) -> Any:
     )
 
 
-def is_refusal(error: Exception) -> bool:
-    try:
-        from vllm.exceptions import VLLMClientError
-    except ImportError:
-        return isinstance(error, ValueError)
-    return isinstance(error, ValueError | VLLMClientError)
-
-
 def _extra_fields(extras: Extras) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "logprobs": extras.top_logprobs,
@@ -177,24 +169,17 @@ def completion(output: Any, version: int) -> Completion:
     """Convert a finished ``RequestOutput``.
 
     Args:
-        version: of the weights when sampling began, used for all tokens if vLLM (before 0.32) counts no versions.
+        version: of the weights when sampling began, for tokens that vLLM names no version of.
     """
     tokens, logprobs = sampled(output)
     result = output.outputs[0]
-    spans = getattr(result, "weight_versions", None)
-    names = ((version if span.version == UNNAMED else int(span.version), span) for span in spans or ())
+    spans = result.weight_versions or ()
+    names = ((version if span.version == UNNAMED else int(span.version), span) for span in spans)
     counted = [(number, span.end - span.start) for number, span in names]
     first, versions = stamp(counted) if counted else (version, ())
     reason = result.finish_reason or "abort"
     likely = likeliest(output, range(len(tokens)))
     return Completion(tokens, logprobs, first, reason, version_spans=versions, likeliest=likely)
-
-
-def counts_versions() -> bool:
-    """Whether this vLLM reports which weights sampled which tokens (from 0.32)."""
-    from vllm.outputs import CompletionOutput
-
-    return "weight_versions" in CompletionOutput.__dataclass_fields__
 
 
 def sampled(output: Any) -> tuple[list[int], list[float]]:

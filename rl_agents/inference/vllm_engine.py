@@ -1,7 +1,7 @@
-"""vLLM as an engine: in this process, stepped by a thread or by an event loop, or in processes of its own.
+"""vLLM as an engine: in this process, stepped by a thread, or in processes of its own.
 
-``inprocess`` is light and quick to start, for CPUs; ``inline`` is for an env runner's process; ``async`` is vLLM's
-AsyncLLM, a core process and, with tensor parallelism, one worker per GPU. In this process vLLM changes much (it
+``inprocess`` is light and quick to start, for CPUs; ``async`` is vLLM's AsyncLLM, a core process and, with tensor
+parallelism, one worker per GPU. In this process vLLM changes much (it
 initializes torch.distributed, disables ``torch.set_num_threads``, freezes the garbage collector), so build the engine
 in an actor of its own, never in a learner or a driver. One event loop at a time may use it.
 
@@ -39,9 +39,7 @@ from rl_agents.inference.vllm_common import (
     FILE,
     TENSORS,
     completion,
-    counts_versions,
     engine_args,
-    is_refusal,
     likeliest,
     prepare_environment,
     register_model_class,
@@ -52,11 +50,6 @@ from rl_agents.inference.weight_update_gate import Gate, Running
 from rl_agents.inference.weights import layout, untied, write
 
 CLOSED = "vLLM engine is closed"
-#: Passes of the event loop between two steps. The first resolves futures, and in the second the coroutines that waited
-#: for them continue. They have two more for other awaits before their next request.
-PASSES = 4
-
-
 #: A queue and the event loop that reads it.
 Listener = tuple[asyncio.AbstractEventLoop, asyncio.Queue[Any]]
 
@@ -92,7 +85,6 @@ class VLLMEngine:
         #: that an update still uses.
         self._asleep, self._sleeping = False, list[str]()
         self._engine = _start(settings)
-        self._counts_versions = counts_versions()
 
     @property
     def dead(self) -> str | None:
@@ -151,7 +143,9 @@ class VLLMEngine:
         except EngineError:
             raise
         except Exception as error:
-            if is_refusal(error):
+            from vllm.exceptions import VLLMClientError
+
+            if isinstance(error, ValueError | VLLMClientError):
                 raise RequestRefused(f"vLLM rejects the request: {error}") from error
             raise EngineError(f"vLLM failed or rejects the request: {error}") from error
         return final
@@ -253,8 +247,7 @@ class VLLMEngine:
     async def _release(self, version: int) -> None:
         """Let calls continue, which sample ``version`` from now on."""
         self._loads += 1
-        if self._counts_versions:
-            await self._engine.update_weight_version(str(version))
+        await self._engine.update_weight_version(str(version))
         self.version, self.unsound = version, ""
         await self._engine.resume_generation()
         await self._holding.aclose()
@@ -312,9 +305,6 @@ class SteppedLLM:
         self._listening: dict[str, Listener] = {}
         self._inbox: list[Callable[[], None]] = []
         self._wake = threading.Condition()
-        self._begin()
-
-    def _begin(self) -> None:
         self._thread = threading.Thread(target=self._run, name="vllm-step", daemon=True)
         self._thread.start()
 
@@ -421,6 +411,11 @@ class SteppedLLM:
             _deliver([(self._listening.pop(request_id), None) for request_id in known])
 
     def _run(self) -> None:
+        import torch
+
+        # Each thread has its own number of OpenMP threads: this call makes it the process's. vLLM's attention fails if
+        # its plan and its kernel see different ones.
+        torch.get_num_threads()
         try:
             while not self._stopping:
                 with self._wake:
@@ -460,43 +455,6 @@ class SteppedLLM:
         self._listening.clear()
 
 
-class InlineLLM(SteppedLLM):
-    """The same, stepped by the callers' event loop, for the process of an env runner.
-
-    There is no thread. While a caller waits for an answer, a task of the loop makes one step after the other. Between
-    two steps answered callers continue, so that the next prompt of an episode joins the next step, and no thread waits
-    for the interpreter. Environments and all else on the loop wait during a step.
-    """
-
-    def _begin(self) -> None:
-        self._stepping: asyncio.Task[None] | None = None
-
-    def shutdown(self) -> None:
-        """Stop vLLM; waiting calls get an `EngineError`."""
-        self._die(CLOSED)
-        self._engine.engine_core.shutdown()
-
-    def _post(self, job: Callable[[], None]) -> None:
-        super()._post(job)
-        loop = asyncio.get_running_loop()
-        if self._stepping is None or self._stepping.done() or self._stepping.get_loop() is not loop:
-            self._stepping = loop.create_task(self._steps())
-
-    async def _steps(self) -> None:
-        try:
-            while not self.errored and (self._inbox or self._busy()):
-                jobs, self._inbox = self._inbox, []
-                self._turn(jobs)
-                for _ in range(PASSES):
-                    await asyncio.sleep(0)
-        except asyncio.CancelledError:  # this loop ends; another one may continue
-            raise
-        except BaseException as error:
-            self._die(f"vLLM's step failed: {error!r}")
-            if not isinstance(error, Exception):
-                raise
-
-
 def _deliver(news: Iterable[tuple[Listener, Any]]) -> None:
     """Put values into queues on their event loops, with one wake-up per loop."""
     loops: dict[asyncio.AbstractEventLoop, list[Callable[[], None]]] = {}
@@ -515,7 +473,7 @@ def _start(settings: EngineSettings) -> Any:
     from vllm.v1.engine.llm_engine import LLMEngine
 
     engine = LLMEngine.from_engine_args(EngineArgs(**args))
-    return (InlineLLM if settings.mode == "inline" else SteppedLLM)(engine)
+    return SteppedLLM(engine)
 
 
 def quick_start_args(settings: EngineSettings) -> dict[str, Any]:

@@ -107,8 +107,7 @@ class OptimizerSet:
     def load(self, state: Mapping[str, Any]) -> None:
         """Restore a state of `state`; moments and ``step`` move to the device of their parameter."""
         self.steps = int(state["steps"])
-        older = dict.fromkeys(self.networks, self.steps)  # checkpoints that did not tell them apart
-        self.taken = {name: int(steps) for name, steps in state.get("taken", older).items()}
+        self.taken = {name: int(steps) for name, steps in state["taken"].items()}
         by_parameter: dict[str, dict[str, Any]] = {}
         for path, value in state.get("moments", {}).items():  # a checkpoint before the first step has none
             name, _, key = path.rpartition("/")

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import InputError, RolloutError
 from rl_agents.inference.engine_group import InferenceGroup
-from rl_agents.orchestrator.env_runner_handles import RunnerEngines, RunnerLost, Runners, SetRecorder, heard
+from rl_agents.orchestrator.env_runner_handles import RunnerLost, Runners, SetRecorder, heard
 from rl_agents.orchestrator.fault_tolerance import DIED, FaultTolerance
 from rl_agents.orchestrator.runner_pump import REPORT_S, Lost, RunnerPump
 from rl_agents.rollout.branching import BranchSpec, Expansion
@@ -80,7 +80,7 @@ class Collector:
         closed: answers are no longer needed.
     """
 
-    def __init__(self, runners: Runners, inference: InferenceGroup | RunnerEngines | None, timeout_s: float) -> None:
+    def __init__(self, runners: Runners, inference: InferenceGroup | None, timeout_s: float) -> None:
         """
         Args:
             inference: see `FaultTolerance`.

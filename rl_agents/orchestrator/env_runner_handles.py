@@ -2,28 +2,19 @@
 
 `RunnerActors` are RLlib's actors. `InProcessRunner` is the one runner in the driver's process (local mode), whose calls
 run when they are waited for. Calls are a method's name, or a function or class of this module, so that they are small.
-
-With ``placement=colocate`` each runner has an engine in its process, which lives and dies with it (`RunnerEngines`).
-The call `HostEngine` gives a runner an engine with certain weights. A runner without an engine builds it, a runner with
-other weights loads these, and otherwise nothing happens. The call is made at the start, with new weights, after losses,
-and to every runner that comes back (`rl_agents.orchestrator.fault_tolerance.FaultTolerance`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import ObjectLostError, RayError
+from ray.exceptions import RayError
 
-from rl_agents.errors import LearnerLost, described
-from rl_agents.inference.base import EngineError, EngineSettings, NoEngine
-from rl_agents.inference.client import brief
-from rl_agents.inference.engine_group import START_S, CallOutcome, Packed, stored
-from rl_agents.inference.weights import unpack
+from rl_agents.errors import described
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.request_queue import JobBatch
 from rl_agents.store.trajectory_store import PoolSink
@@ -239,110 +230,3 @@ class SetRecorder:
         recorded = ray.get(self.recorded) if isinstance(self.recorded, ray.ObjectRef) else self.recorded
         sink = before.sink if before is not None and before.pool == self.pool else self.sink()
         runner.recorder = Recorder(sink, recorded, self.pool, self.resumes)
-
-
-@dataclass(frozen=True)
-class HostEngine:
-    """Gives a runner an engine with these weights in its own process (``placement=colocate``).
-
-    Attributes:
-        settings: of the engine, if it has to be built.
-        weights: references to the buckets; None: the checkpoint's.
-        number: of the push; an engine that has received it already does not load again.
-    """
-
-    settings: EngineSettings
-    weights: Any
-    version: int
-    number: int
-
-    def __call__(self, runner: Any) -> CallOutcome:
-        """Return the outcome, because an exception would end the runner."""
-        dead = getattr(runner.engine, "dead", None)
-        if dead is not None:
-            return CallOutcome("dead", dead)
-        try:
-            packed = None
-            if self.weights is not None and runner.pushes != self.number:
-                packed = ray.get(self.weights)
-            if runner.engine is None or isinstance(runner.engine, NoEngine):
-                runner.host_engine(self.settings)
-            if packed is not None:
-                runner.sync_engine(unpack(packed), self.version)
-                runner.pushes = self.number
-        except Exception as error:
-            if not runner.pushes and self.weights is not None:  # else it samples from the checkpoint
-                runner.engine = NoEngine(brief(error))
-            return CallOutcome("gone" if isinstance(error, ObjectLostError) else "failed", brief(error))
-        return CallOutcome("ok")
-
-
-@dataclass
-class RunnerEngines:
-    """The engines of a run whose env runners each have one."""
-
-    runners: Runners
-    settings: EngineSettings
-    #: The last weights, their version, and the number of pushes so far; None before the first push.
-    last: tuple[Any, int, int] = field(default=(None, 0, 0))
-
-    def call(self) -> HostEngine:
-        return HostEngine(self.settings, *self.last)
-
-    def await_start(self) -> None:
-        """Build all engines concurrently.
-
-        Raises:
-            EngineError: one cannot be built, or not in time.
-        """
-        self._complain(self._equip(START_S))
-
-    def push_weights(self, packed: Packed, version: int, timeout_s: float) -> None:
-        """Give all engines weights.
-
-        Args:
-            timeout_s: for loading them; running calls have another `EngineSettings.switch_timeout_s` to end.
-
-        Raises:
-            EngineError: an engine did not load them; call `restore` before sampling.
-            LearnerLost: they are gone with the learner that held them.
-        """
-        self.last = (stored(packed), version, self.last[2] + 1)
-        self._complain(self._equip(timeout_s + self.settings.switch_timeout_s))
-
-    def restore(self) -> None:
-        """Restart runners whose engines have died or hang, and give all others the last weights.
-
-        A restarted runner gets its engine when it is admitted again
-        (`rl_agents.orchestrator.fault_tolerance.FaultTolerance.welcome`).
-
-        Raises:
-            EngineError: a living engine does not load the weights.
-            LearnerLost: see `push_weights`.
-        """
-        outcomes = self._equip(START_S)
-        for runner in [runner for runner, outcome in outcomes.items() if outcome.lost]:
-            self.runners.lose(runner, kill=outcomes.pop(runner).text != RUNNER)
-        self._complain(outcomes)
-
-    def _equip(self, timeout_s: float) -> dict[int, CallOutcome]:
-        """Send the call to all living runners; return the outcomes that are not ``ok``, by runner."""
-        call = self.call()
-        asked = {runner: self.runners.send(runner, call) for runner in self.runners.ids()}
-        found = heard(self.runners, asked, timeout_s)
-        outcomes = {
-            r: CallOutcome("dead", RUNNER) if isinstance(each, RunnerLost) else each for r, each in found.items()
-        }
-        late = dict.fromkeys(asked, CallOutcome("late", f"no answer within {timeout_s:g} s"))
-        return {runner: outcome for runner, outcome in outcomes.items() if outcome.kind != "ok"} | late
-
-    def _complain(self, problems: Mapping[int, CallOutcome]) -> None:
-        texts = [f"engine of env runner {runner}: {outcome.text}" for runner, outcome in sorted(problems.items())]
-        if any(outcome.kind == "gone" for outcome in problems.values()):
-            raise LearnerLost("; ".join(texts))
-        if texts:
-            raise EngineError("; ".join(texts))
-
-
-#: Text of the outcome of an engine whose runner has died.
-RUNNER = "its process has died"

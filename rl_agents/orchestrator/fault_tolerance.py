@@ -19,7 +19,7 @@ from operator import methodcaller
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.errors import EpisodesFail
 from rl_agents.inference.engine_group import InferenceGroup
-from rl_agents.orchestrator.env_runner_handles import RunnerEngines, RunnerLost, Runners, SetRecorder, heard
+from rl_agents.orchestrator.env_runner_handles import RunnerLost, Runners, SetRecorder, heard
 from rl_agents.rollout.branching import BranchSpec
 
 #: Seconds to wait for lost runners while others are alive; a slower one joins later.
@@ -43,10 +43,10 @@ class FaultTolerance:
         deaths: number of env runners that died in a call of the environment of a task.
     """
 
-    def __init__(self, runners: Runners, inference: InferenceGroup | RunnerEngines | None) -> None:
+    def __init__(self, runners: Runners, inference: InferenceGroup | None) -> None:
         """
         Args:
-            inference: the engine actors, given to all runners, or the engines that are in their processes.
+            inference: the engine actors, given to all runners; None: the only runner has an engine.
         """
         self.runners, self.inference = runners, inference
         self.recording: SetRecorder | None = None
@@ -103,9 +103,6 @@ class FaultTolerance:
         if self.inference is None:
             return
         with self.lock:
-            if isinstance(self.inference, RunnerEngines):
-                self.inference.restore()
-                return
             self.inference.restore(only)
             if self.runners.remote:
                 self.runners.tell(self.runners.ids(), methodcaller("set_engines", self.inference.handles()))
@@ -146,9 +143,7 @@ class FaultTolerance:
         return [f"env runner {names} is not back after {waited_s:.0f} s{causes}; {others}"] if late else []
 
     def _equip(self, runners: list[int]) -> None:
-        if isinstance(self.inference, RunnerEngines):
-            self.runners.tell(runners, self.inference.call())
-        elif self.runners.remote and self.inference is not None:
+        if self.runners.remote and self.inference is not None:
             self.runners.tell(runners, methodcaller("set_engines", self.inference.handles()))
         if self.recording is not None:
             self.runners.tell(runners, self.recording)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import ray
@@ -11,13 +10,13 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from rl_agents.data.tasks import SEARCH, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.inference.base import EngineError, EngineSettings, StreamingEngine
+from rl_agents.inference.base import EngineError, StreamingEngine
 from rl_agents.inference.engine_group import InferenceGroup, Packed
 from rl_agents.inference.engines import ENGINES, build_engine, run_engine
 from rl_agents.inference.weights import unpack
 from rl_agents.learner.learner_group import AgentLearnerGroup
 from rl_agents.orchestrator.collector import Collector
-from rl_agents.orchestrator.env_runner_handles import RunnerEngines, runners_of
+from rl_agents.orchestrator.env_runner_handles import runners_of
 from rl_agents.resources import first_engine_bundle, node_share, room_for_all
 from rl_agents.rollout.env_runner import TextEnvRunner
 
@@ -41,8 +40,7 @@ class RolloutWorkers:
 
     Attributes:
         engine: the engine in this process (local mode), or None.
-        engine_group: the engine actors; None if the engines are in the env runners' processes.
-        runner_engines: the engines in the env runners' processes (``placement=colocate``), or None.
+        engine_group: the engine actors, or None (local mode).
         env_runners: RLlib's group of actors, or `LocalRunner`.
         collector: runs jobs on them.
         version: of the engines' weights; None if it is unknown.
@@ -59,20 +57,14 @@ class RolloutWorkers:
         self._settings, self._borrows = config.agent, ENGINES[kind].borrows
         self.engine: StreamingEngine | None = None
         self.engine_group: InferenceGroup | None = None
-        self.runner_engines: RunnerEngines | None = None
         self.version: int | None = None
-        engine = self._start_engines(config.model_dir, kind)
+        self._start_engines(config.model_dir, kind)
         if self.engine is not None:
             self.env_runners: Any = LocalRunner(config, self.engine)
         else:
             self.env_runners = EnvRunners(config=config, local_env_runner=False)
-        runners = runners_of(self.env_runners)
-        if self._settings.placement == "colocate":
-            self.runner_engines = RunnerEngines(runners, engine)
-        self.collector = Collector(runners, self.runner_engines or self.engine_group, self._settings.sample_timeout_s)
-        if self.runner_engines is not None and self._settings.async_level:
-            # New weights reach a runner between two exchanges, which must not last for whole batches.
-            self.collector.pump.shared = True
+        timeout_s = self._settings.sample_timeout_s
+        self.collector = Collector(runners_of(self.env_runners), self.engine_group, timeout_s)
 
     def await_start(self) -> None:
         """Wait for the engines, and give them to the env runners.
@@ -82,25 +74,19 @@ class RolloutWorkers:
         """
         if self.engine_group is not None:
             self.engine_group.await_start()
-        if self.runner_engines is not None:
-            self.runner_engines.await_start()
         self.collector.fault_tolerance.connect()
 
-    def _start_engines(self, model_dir: str, kind: str) -> EngineSettings:
-        """Start engines that no env runner builds for itself; return the settings of an engine."""
+    def _start_engines(self, model_dir: str, kind: str) -> None:
         settings = self._settings
         engine = run_engine(settings, model_dir, kind)
         if settings.num_env_runners == 0:
             self.engine = build_engine(engine)
-        elif settings.placement == "colocate":
-            return replace(engine, mode="inline")
         else:
             self.engine_group = InferenceGroup(
                 engine, num_engines=settings.num_engines, first_bundle=first_engine_bundle(settings),
                 num_gpus=settings.gpus_per_engine or None, resources=node_share(settings.rollout_nodes),
                 wait=not room_for_all(settings),
             )  # fmt: skip
-        return engine
 
     def check_branching(self, tasks: Sequence[str]) -> None:
         """Check that states of the first tasks can be reached again.
@@ -144,12 +130,11 @@ class RolloutWorkers:
         """Give the engines exported weights, unless they have them already."""
         if self.version == version:
             return
-        actors = self.runner_engines or self.engine_group
-        if actors is not None:
+        if self.engine_group is not None:
             with self.collector.fault_tolerance.lock:
                 self.collector.fault_tolerance.restore_failed()
                 try:
-                    actors.push_weights(weights, version, self._settings.engine_timeout_s)
+                    self.engine_group.push_weights(weights, version, self._settings.engine_timeout_s)
                 except EngineError as error:
                     print(f"[rl_agents] {error}; restoring it", flush=True)
                     self.collector.fault_tolerance.restore_engines()

@@ -47,13 +47,6 @@ class Group(Unit):
     sure: bool = True
 
 
-def _waiting(before: Sequence[Any]) -> list[tuple[int, int, int, str]]:
-    """Return what `StreamBuffer.in_flight` lists, as one tuple per group; old checkpoints have no tasks."""
-    if all(isinstance(part, int) for part in before):
-        before = [part for n in range(0, len(before), 3) for part in (*before[n : n + 3], "")]
-    return list(zip(*(before[part::4] for part in range(4)), strict=True))
-
-
 class StreamBuffer(RolloutBuffer[Group]):
     """Groups without barriers; ``place`` counts those that were trained on, in any order."""
 
@@ -75,7 +68,7 @@ class StreamBuffer(RolloutBuffer[Group]):
         #: The last exported weights, and those that engines have not loaded yet, with version and iteration.
         self._weights: Any = None
         self._offered: tuple[Any, int, int] | None = None
-        waiting = _waiting(before)
+        waiting = list(zip(*(before[part::4] for part in range(4)), strict=True))
         self._table = {number: self._make(number, version, task) for number, _, version, task in waiting}
         self._admission = Admission(self.settings.tasks_per_iteration, self.settings.max_staleness)
         self._admission.resume(iteration, place.position, {number: admitted for number, admitted, *_ in waiting})
@@ -94,8 +87,7 @@ class StreamBuffer(RolloutBuffer[Group]):
         kept = task in tasks and task not in left_out
         specs = training_specs(
             [task] if kept else tasks, iteration, 1, self.settings.group_size, self.settings.seed, position=number,
-            first_group=first, left_out=left_out, difficulty=None if kept else self.place.difficulty,
-            busy={group.specs[0].task_id for group in self._table.values()},
+            first_group=first, left_out=left_out,
         )  # fmt: skip
         specs = [replace(spec, group_id=number) for spec in specs]
         return Group(number, self.version if version is None else version, specs=specs)

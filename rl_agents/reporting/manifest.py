@@ -10,7 +10,7 @@ from rl_agents.durable import read_json
 from rl_agents.errors import InputError
 
 MANIFEST, STATE = "manifest.json", "state.json"
-#: Format of checkpoints; those of format 1 have no manifest.
+#: Format of checkpoints.
 FORMAT = 2
 
 
@@ -22,7 +22,7 @@ def write_manifest(folder: Path) -> None:
 
 
 def damage(folder: Path, parts: tuple[str, ...] = ("",)) -> str:
-    """Return which file is not as it was written; empty if all are, or without a manifest.
+    """Return which file is not as it was written; empty if all are, or if the folder is no checkpoint.
 
     Args:
         parts: beginnings of the names of the files to read.

@@ -29,7 +29,7 @@ from rl_agents.config.options import keys_of, unmet
 from rl_agents.config.settings import KEYS
 from rl_agents.durable import read_json, replace_text
 from rl_agents.envs.base import ENVIRONMENTS
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import InputError, similar, unknown
 from rl_agents.installation import command, this_build
 from rl_agents.reporting.manifest import damage
 from rl_agents.reporting.outputs import ERROR_LOG, check_writable
@@ -240,7 +240,8 @@ def restored_settings(config_file: Path) -> Settings:
     if settings.env in ENVIRONMENTS:
         for name in settings.env_options:
             if name not in keys_of(ENVIRONMENTS[settings.env].options):
-                raise InputError(f"{config_file}: key 'env.{name}': this version does not have it")
+                near = similar(name, keys_of(ENVIRONMENTS[settings.env].options))
+                raise InputError(f"{config_file}: this version has no key 'env.{name}'; {near}".rstrip("; "))
     return settings
 
 

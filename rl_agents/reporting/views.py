@@ -32,20 +32,6 @@ class TensorBoardLog:
                 self._writer.add_scalar(tag, value, record["iteration"])  # type: ignore[no-untyped-call]
         self._writer.flush()  # type: ignore[no-untyped-call]
 
-    def histogram(self, tag: str, counts: Mapping[int, int], iteration: int) -> None:
-        """Add counts of whole numbers, with a bin per number."""
-        if not counts:
-            return
-        low, high = min(counts), max(counts)
-        bins = range(low, high + 1)
-        total = sum(counts.values())
-        self._writer.add_histogram_raw(  # type: ignore[no-untyped-call]
-            tag, low, high, total,
-            sum(value * count for value, count in counts.items()),
-            sum(value * value * count for value, count in counts.items()),
-            [value + 0.5 for value in bins], [counts.get(value, 0) for value in bins], iteration,
-        )  # fmt: skip
-
     def close(self) -> None:
         self._writer.close()  # type: ignore[no-untyped-call]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import tempfile
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from rl_agents.data.tasks import by_environment
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import InputError
 from rl_agents.gateway.agent_interpreter import close_hosts
-from rl_agents.inference.base import Engine, EngineSettings, Weights
+from rl_agents.inference.base import Engine, Weights
 from rl_agents.interrupts import event_loop
 from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
 from rl_agents.rollout.blackbox import BlackBox, collect_blackbox, load_black_box
@@ -96,8 +95,6 @@ class TextEnvRunner(EnvRunner):
         self.setups = {name: Setup.of(own, tokenizer, self.note) for name, own in agent.each.items()}
         #: In local mode the driver sets and closes it.
         self.engine: Engine | None = None
-        #: Number of the push that brought the weights of this runner's own engine; 0: it has the checkpoint's.
-        self.pushes, self._hosts = 0, False
         self.recorder: Recorder | None = None
         #: Failures of engine actors by their index, until the driver takes them; requests went to other engines.
         self.engine_failures: dict[int, str] = {}
@@ -106,19 +103,9 @@ class TextEnvRunner(EnvRunner):
         self._bench = RequestQueue(self._loop, lambda batch: METHODS[batch.method](self, batch.jobs, **batch.options))
 
     def sync_engine(self, weights: Weights, version: int) -> None:
-        """Give the engine in this process new weights (local mode, and ``placement=colocate``)."""
+        """Give the engine in this process new weights (local mode)."""
         engine: Any = self.engine
         self._loop.run(engine.load_weights(weights, version))
-
-    def host_engine(self, settings: EngineSettings) -> None:
-        """Build an engine in this process that is closed with the runner (``placement=colocate``)."""
-        import torch
-
-        from rl_agents.inference.engines import build_engine
-
-        os.environ["OMP_NUM_THREADS"] = str(settings.threads)
-        torch.set_num_threads(settings.threads)
-        self.engine, self._hosts = build_engine(settings), True
 
     def set_engines(self, handles: Sequence[Any]) -> None:
         """Use engine actors; called again after actors were replaced."""
@@ -209,12 +196,10 @@ class TextEnvRunner(EnvRunner):
         return {}
 
     def stop(self) -> None:
-        """Cancel all episodes, then close environments, the event loop, and an engine that was built here."""
+        """Cancel all episodes, then close environments and the event loop."""
         with contextlib.ExitStack() as last:  # all of these run even if one of them raises
             if self.note is not None:
                 last.callback(self.note.close)
-            if self._hosts and self.engine is not None:
-                last.callback(self.engine.close)
             last.callback(self._loop.close)
             last.callback(close_hosts)
             for setup in self.setups.values():

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from rl_agents.durable import flush
 from rl_agents.errors import InputError
-from rl_agents.store.schema import ADD_METRICS, ADDITION, APPLICATION, HAS_METRICS, SHOW_METRICS, VERSION, script
+from rl_agents.store.schema import APPLICATION, VERSION, script
 
 POOL_FILE = "pool.sqlite"
 PRIVATE = 0o600
@@ -50,8 +50,6 @@ def open_reading(path: Path) -> sqlite3.Connection:
     with _connected(path, address) as connection:
         if not _is_begun(connection, path):
             raise InputError(f"{path}: the pool is empty: its writer died before it began")
-        if connection.execute(HAS_METRICS).fetchone() is None:
-            connection.execute(SHOW_METRICS)
         return connection
 
 
@@ -70,11 +68,7 @@ def open_writing(path: Path) -> sqlite3.Connection:
         if mode != "wal":
             raise InputError(f"{path}: this file system cannot hold a pool (SQLite's WAL mode); use a local disk")
         connection.execute("PRAGMA synchronous = FULL")
-        if begun:
-            connection.execute(ADDITION)
-            if connection.execute(HAS_METRICS).fetchone() is None:
-                connection.execute(ADD_METRICS)
-        else:
+        if not begun:
             header = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
             connection.executescript(f"BEGIN IMMEDIATE; {script()} {header} COMMIT;")
         return connection

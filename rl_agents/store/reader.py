@@ -157,8 +157,6 @@ class PoolReader:
 
     def token_losses(self, session: str, ordinal: int) -> list[TokenLoss]:
         """Return what each loss component added at a step's tokens, in the order of writing."""
-        if not self.one("SELECT 1 FROM sqlite_schema WHERE name = 'token_losses'"):
-            return []  # written before there were components
         return self._all(TokenLoss, "session = ? AND ordinal = ?", session, ordinal)
 
     def batches(self) -> list[BatchRow]:

@@ -24,7 +24,7 @@ from rl_agents.store.records import (
 )
 
 #: In the file's header: its application ("rlap") and schema version.
-APPLICATION, VERSION = 0x726C6170, 2
+APPLICATION, VERSION = 0x726C6170, 3
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _create(kind: type, table: Table) -> str:
     more = ["epoch INTEGER NOT NULL"] * table.epoch + ["at REAL NOT NULL"] * table.clock
     unique = [f"UNIQUE ({_quoted(table.key)})"] if table.key else []
     cells = ", ".join(["number INTEGER PRIMARY KEY", *own, *more, *unique])
-    text = f"CREATE TABLE IF NOT EXISTS {table.name} ({cells});"
+    text = f"CREATE TABLE {table.name} ({cells});"
     if table.index:
         text += f"\nCREATE INDEX {table.name}_by_{table.index[0]} ON {table.name} ({_quoted(table.index)});"
     return text
@@ -180,10 +180,4 @@ class Rows:
         return self.kind(*values)
 
 
-#: Adds the table that older stores of this version lack.
-ADDITION = _create(TokenLoss, TABLES[TokenLoss])
-#: Finds the column that they lack; adds it, or shows it to a reader.
-HAS_METRICS = "SELECT 1 FROM pragma_table_info('outcomes') WHERE name = 'metrics'"
-ADD_METRICS = "ALTER TABLE outcomes ADD COLUMN metrics TEXT"
-SHOW_METRICS = "CREATE TEMP VIEW outcomes AS SELECT *, NULL AS metrics FROM main.outcomes"
 ROWS: dict[type, Rows] = {kind: Rows(kind, table) for kind, table in TABLES.items()}

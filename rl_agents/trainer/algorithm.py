@@ -22,7 +22,6 @@ from ray.rllib.utils import force_list
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.base import Memory
 from rl_agents.chat.template import load_tokenizer
-from rl_agents.data.difficulty import Difficulty
 from rl_agents.data.failures import BadTasks
 from rl_agents.data.tasks import evaluation_specs, measured
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
@@ -38,7 +37,7 @@ from rl_agents.orchestrator.rollout_buffer import Given
 from rl_agents.orchestrator.rollout_workers import RolloutWorkers
 from rl_agents.reporting.run_folder import restored_settings
 from rl_agents.reporting.statistics import evaluation_metrics
-from rl_agents.resources import LEARNER_CPUS, node_share, placement, run_bundles, runner_cpus
+from rl_agents.resources import LEARNER_CPUS, RUNNER_CPUS, node_share, placement, run_bundles
 from rl_agents.rollout.demonstrations import Dialogues
 from rl_agents.rollout.env_runner import TextEnvRunner
 from rl_agents.rollout.tree_search.explorer import Explorer
@@ -152,7 +151,7 @@ class AgentConfig(AlgorithmConfig):
         self.seed = agent.seed
         self.num_env_runners = agent.num_env_runners
         self.create_local_env_runner = False
-        self.num_cpus_per_env_runner = runner_cpus(agent)
+        self.num_cpus_per_env_runner = RUNNER_CPUS
         self.sample_timeout_s = agent.sample_timeout_s
         self.custom_resources_per_env_runner = node_share(agent.rollout_nodes)
         self.num_learners = agent.num_learners
@@ -187,7 +186,6 @@ class AgentAlgorithm(Algorithm):
 
     Attributes:
         memory: state of the credit from earlier iterations.
-        new_start: evaluation of the initial policy on the present test tasks, if a resumed run began with other ones.
     """
 
     settings: Settings
@@ -195,7 +193,6 @@ class AgentAlgorithm(Algorithm):
     place: TaskPosition
     explorer: Explorer | None
     memory: Memory | None
-    new_start: Mapping[str, float] | None = None
     #: `cleanup` was called.
     stopped = False
 
@@ -371,10 +368,8 @@ class AgentAlgorithm(Algorithm):
     def _set_counters(self, counters: Counters) -> None:
         self._iteration, self.policy_version = counters.iteration, counters.policy_version
         self._restored_pool = counters.pool
-        bad, difficulty = BadTasks(dict(counters.left_out), Counter(counters.strikes)), None
-        if self.settings.task_sampling == "difficulty":
-            difficulty = Difficulty(self.settings.task_uniform_share, counters.success).of(self.train_tasks)
-        self.set_place(TaskPosition(counters.task_position, bad, difficulty, tuple(self.settings.parts)))
+        bad = BadTasks(dict(counters.left_out), Counter(counters.strikes))
+        self.set_place(TaskPosition(counters.task_position, bad, tuple(self.settings.parts)))
         self.buffer.begin(counters.iteration, counters.policy_version, self.place, counters.in_flight)
         if self.rollout_workers is not None:
             self.rollout_workers.version = None
@@ -383,7 +378,7 @@ class AgentAlgorithm(Algorithm):
     def set_place(self, place: TaskPosition) -> None:
         self.place = place
         if self.explorer is not None:
-            self.explorer.left_out, self.explorer.difficulty = place.bad.left_out, place.difficulty
+            self.explorer.left_out = place.bad.left_out
 
     def cleanup(self) -> None:
         """Stop everything in order; errors are raised after all parts have been stopped. A second call does nothing."""
@@ -442,7 +437,6 @@ class AgentAlgorithm(Algorithm):
         return Counters(
             self.iteration, self.policy_version, self.place.position, dict(bad.left_out), dict(bad.strikes), deaths,
             self.pool.id if self.pool is not None else "", self.buffer.in_flight(), self.inputs,
-            self.place.difficulty.counts if self.place.difficulty is not None else {},
         )  # fmt: skip
 
     @cached_property
@@ -465,8 +459,6 @@ class AgentAlgorithm(Algorithm):
         changed = run_inputs.changed_tasks(folder, saved[1].inputs, self.inputs, settings)
         for name in changed:
             print(f"[rl_agents] {name}: {saved[1].inputs[name][0]} before, now {self.inputs[name][0]}", flush=True)
-        if run_inputs.TEST in changed:
-            self.new_start = self.evaluate()["agent"]  # the learners have the initial weights
         self.older.load(folder)
         self._set_counters(restore_run(folder, saved, self.learner_group, settings, self.explorer, self.memory))
         if self.explorer is not None and changed:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +57,6 @@ class Counters:
         in_flight: versions that sampled the next iterations' batches (`rl_agents.orchestrator.rollout_buffer`), or a
             stream's groups (`rl_agents.orchestrator.streaming_rollouts`).
         inputs: what the other numbers refer to (`rl_agents.trainer.run_inputs`).
-        success: (solved, episodes) by task, with ``task_sampling=difficulty`` (`rl_agents.data.difficulty`).
     """
 
     iteration: int
@@ -69,7 +68,6 @@ class Counters:
     pool: str | None = None
     in_flight: Sequence[int | str] = ()
     inputs: dict[str, list[int]] = field(default_factory=dict)
-    success: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def save_run(
@@ -173,7 +171,7 @@ def load_state(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise InputError(f"{folder}: damaged checkpoint: {error}") from None
     if missing := {"format", "learner", "counters"} - state.keys():
         raise InputError(f"{folder}: damaged checkpoint: {STATE} lacks {min(missing)}")
-    if state["format"] not in (1, FORMAT):
+    if state["format"] != FORMAT:
         raise InputError(f"{folder}: checkpoint format {state['format']}, this version reads {FORMAT}")
     return unflatten({**tensors, **state["learner"]}), state["counters"]
 

@@ -13,7 +13,6 @@ from datetime import date
 
 from rl_agents.chat.template import ChatOptions, load_tokenizer, make_context
 from rl_agents.config import Settings, summary_limit
-from rl_agents.config.settings import SEPARATOR
 from rl_agents.envs.base import env_spec, part, read_env_options, task_ids
 from rl_agents.errors import InputError, named
 from rl_agents.inference.base import StreamingEngine
@@ -57,7 +56,7 @@ def measure(settings: Settings, with_model: bool = True, plays: bool = True) -> 
     """
     settings = copy.deepcopy(settings)
     for own in settings.each.values():
-        with of_part(own.task_prefix.removesuffix(SEPARATOR)):
+        with of_part(own):
             settle_dtype(own)
             if plays:
                 _check_environment(own)
@@ -123,9 +122,7 @@ def _check_environment(settings: Settings) -> None:
     if spec.agent:
         part(spec, "agents", "load_agent")(read_env_options(spec, settings.env_options))
     if ":" in settings.env:
-        plain = copy.copy(settings)
-        plain.prompting = "direct"
-        pool = env_pool(plain)
+        pool = env_pool(settings)
         with event_loop() as loop, contextlib.suppress(EnvFailure):
             loop.run(_reset(pool, tasks[0], settings.env_timeout_s))
 

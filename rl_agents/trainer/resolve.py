@@ -20,7 +20,7 @@ from rl_agents.config.aliases import canonical
 from rl_agents.config.loading import load_preset
 from rl_agents.config.options import keys_of, plain_text
 from rl_agents.config.sections import ModelKeys, RunKeys
-from rl_agents.config.settings import LOCAL_KEYS, OWN_KEYS, of_the_run
+from rl_agents.config.settings import LOCAL_KEYS, OWN_KEYS, SEPARATOR, of_the_run
 from rl_agents.envs.base import (
     base_environment,
     divide,
@@ -66,6 +66,8 @@ def choose(flags: Mapping[str, Any], file: str | None = None, local: bool = Fals
         except InputError as error:
             raise InputError(f"{file}: {error}") from None
         settings = layered(alone, recipe, {**(LOCAL_KEYS if local else {}), **flags})
+        for own in (settings, *settings.parts.values()):
+            own.source = f"{file}: " if "environments" in recipe.keys() - flags.keys() and "env" not in flags else ""
     if local:
         settings.make_local({**recipe, **flags})
     return settings
@@ -112,7 +114,7 @@ def resolve(settings: Settings) -> Settings:
         raise InputError(f"{recipe.name} compares states, which several environments do not share; take grpo or gigpo")
     for (name, own), entry in zip(settings.parts.items(), settings.environments, strict=True):
         own.only_split = settings.only_split
-        with of_part(name):
+        with of_part(own):
             if own.advantages:
                 _check_advantages(own, entry, recipe)
             settings.parts[name] = own = _resolved(own, recipe)
@@ -130,14 +132,14 @@ def resolve_chat(settings: Settings) -> Settings:
 
 
 @contextmanager
-def of_part(name: str) -> Iterator[None]:
-    """Name the environment in errors about one of several; nothing for an empty name."""
+def of_part(own: Settings) -> Iterator[None]:
+    """Name the environment, and its file, in errors about one of several; nothing for the only one."""
     try:
         yield
     except InputError as error:
-        if not name:
+        if not own.task_prefix:
             raise
-        raise InputError(f"environment {name}: {error}") from error
+        raise InputError(f"{own.source}environment {own.task_prefix.removesuffix(SEPARATOR)}: {error}") from error
 
 
 def _check_advantages(own: Settings, entry: Mapping[str, Any], recipe: AlgorithmSpec) -> None:
@@ -150,6 +152,8 @@ def _check_advantages(own: Settings, entry: Mapping[str, Any], recipe: Algorithm
     ]
     if own.advantages not in ALGORITHMS:
         raise unknown("method of advantages", own.advantages, able)
+    if own.advantages == recipe.name:
+        raise InputError(f"advantages={own.advantages} has no effect: it is the run's algorithm; leave it out")
     if recipe.critic:
         raise InputError(f"advantages={own.advantages}: algo {recipe.name} trains a critic on all environments")
     if own.advantages not in able:
@@ -254,7 +258,6 @@ def _check_game(settings: Settings, recipe: AlgorithmSpec) -> None:
         "algo": (recipe.source != "search", "a method that rolls out whole episodes does, such as rloo"),
         "stream": (not settings.stream, "leave it false"),
         "truncation": (settings.truncation == "none", "leave it none"),
-        "prompting": (settings.prompting == "direct", "leave it direct"),
         "tasks_per_iteration": (settings.tasks_per_iteration % seats == 0, f"it must be a multiple of {seats}"),
     }
     for name, (works, remedy) in remedies.items():
@@ -268,16 +271,13 @@ def _check_game(settings: Settings, recipe: AlgorithmSpec) -> None:
 def _check_agent(settings: Settings) -> None:
     """Reject keys without effect on an external agent, and times that it cannot keep."""
     timeout_s = settings.env_options["agent_timeout_s"]
-    if settings.placement == "colocate":
-        raise InputError(f"placement=colocate: the gateway of env={settings.env} needs engines in actors of their own")
     if settings.num_env_runners and timeout_s >= settings.sample_timeout_s:
         raise InputError(
             f"env.agent_timeout_s={timeout_s:g} with sample_timeout_s={settings.sample_timeout_s:g}: a runner would be "
             "replaced before its agents' time is over; raise sample_timeout_s"
         )
-    for name, value in (("prompting", "direct"), ("context", "append")):
-        if getattr(settings, name) != value:
-            raise InputError(
-                f"{name}={getattr(settings, name)} has no effect with env={settings.env}: the agent writes its own "
-                f"prompts; leave {name}={value}"
-            )
+    if settings.context != "append":
+        raise InputError(
+            f"context={settings.context} has no effect with env={settings.env}: the agent writes its own prompts; "
+            "leave context=append"
+        )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -71,9 +70,6 @@ class TrainLoop:
 
     def __post_init__(self) -> None:
         self._records = self.folder.read_metrics()
-        if start := getattr(self.algo, "new_start", None):
-            self._records = _with_start(self._records, start)
-            self.folder.write_metrics(self._records)
         if open_pool := getattr(self.algo, "open_pool", None):  # first: a damaged one is bad input
             open_pool(self.folder.pool)
         self._started = time.monotonic()
@@ -226,7 +222,6 @@ class TrainLoop:
         if self._completed > self._furthest:
             self._furthest, self._restarts_in_a_row = self._completed, 0
         self._write_trajectories(self._completed, self.algo.last_trajectories)
-        self._tensorboard.histogram("rollout/staleness", getattr(self.algo, "staleness", {}), self._completed)
         metrics = {tag: float(value) for tag, value in result["agent"].items()}
         self._say(self._watch.after_training(self.algo.last_trajectories, metrics))
         saving, self._saving = self._saving, 0.0
@@ -307,15 +302,6 @@ class TrainLoop:
         rates = {r["iteration"]: rate for r in self._records if (rate := r.get("eval/success_rate")) is not None}
         rates.pop(0, None)
         return max(rates, key=rates.__getitem__, default=None)
-
-
-def _with_start(records: Sequence[Record], start: Mapping[str, float]) -> list[Record]:
-    """Return records with another evaluation of the start; earlier ones, on other tasks, are named ``old_eval/``."""
-    kept: list[Record] = [{re.sub("^eval/", "old_eval/", tag): value for tag, value in r.items()} for r in records]
-    if not kept or kept[0]["iteration"]:
-        kept.insert(0, {"iteration": 0})
-    kept[0].update(start)
-    return kept
 
 
 def _due(iteration: int, interval: int, total: int) -> bool:

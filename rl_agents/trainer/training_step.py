@@ -30,7 +30,7 @@ from rl_agents.orchestrator.rollout_workers import RolloutWorkers
 from rl_agents.reporting.collapse_monitor import SAMPLE, policy_sample
 from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.tree_search.explorer import Explorer
-from rl_agents.rollout.tree_search.iteration import Order, run_iteration
+from rl_agents.rollout.tree_search.iteration import run_iteration
 from rl_agents.trainer.advantage_pipeline import assign_credit
 from rl_agents.trainer.batch_source import Buffer
 from rl_agents.trainer.expert_data import ExpertData
@@ -86,8 +86,6 @@ def train_iteration(run: Run) -> dict[str, float]:
     metrics = train_on_batch(run) if run.explorer is None else search(run, run.explorer)
     if left_out := run.place.bad.left_out:
         metrics["fault/left_out_tasks"] = float(len(left_out))
-    if run.place.difficulty is not None:
-        metrics |= run.place.difficulty.metrics(run.train_tasks)
     elapsed = time.perf_counter() - started
     # The paths of a search share steps, and most siblings are on no path.
     searched = run.explorer.counts.response_tokens if run.explorer else 0
@@ -131,8 +129,6 @@ def search(run: Run, explorer: Explorer) -> dict[str, float]:
     workers.version = None  # as in a resumed run, which begins with new engines
     sampled = sample_policy(run, workers)
     run.learning = True  # results of a search cannot be undone
-    beside: Order = "beside" if run.settings.num_env_runners else "after"
-    order = beside if run.settings.async_level else "before"
     resampled = 0
 
     def expand(specs: Sequence[BranchSpec]) -> list[Expansion]:
@@ -148,7 +144,7 @@ def search(run: Run, explorer: Explorer) -> dict[str, float]:
             run.pool.add_sessions(run.iteration, samples, number)
         return learn(run, samples, {}, number)
 
-    finished, metrics = run_iteration(explorer, run.sync_engines, expand, update, order)
+    finished, metrics = run_iteration(explorer, run.sync_engines, expand, update)
     metrics["search/syncs"] += bool(sampled)  # made before
     run.last_trajectories = finished
     if run.pool is not None:

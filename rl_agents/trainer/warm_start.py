@@ -25,6 +25,7 @@ from rl_agents.trainer.warm_start_folder import (
     STARTER_SEED,
     chosen_training,
     environment_keys,
+    imitation,
     imitation_keys,
     starter_folder,
 )
@@ -60,6 +61,7 @@ def build_starter(
     on_iteration: Callable[[int, int, dict[str, float]], None] | None = None,
     model: str = "",
     starter: StarterSpec | None = None,
+    settings: Settings | None = None,
 ) -> Path:
     """Train the warm-start model of ``env`` with the `sft` algorithm and write it in Hugging Face layout.
 
@@ -68,6 +70,7 @@ def build_starter(
         on_iteration: called with (iteration, iterations, metrics) after each.
         model: a pretrained model to start from; empty: the environment's small network with random weights.
         starter: default: that of ``env``.
+        settings: of the imitation (`rl_agents.trainer.warm_start_folder.imitation`), if they are resolved already.
     """
     quiet_libraries()
     starter = starter or starter_spec(env, env_keys(set or {}))
@@ -76,9 +79,10 @@ def build_starter(
     with tempfile.TemporaryDirectory(prefix=".base-", dir=output_dir.parent) as base:
         if not model:
             _write_untrained(env, starter, Path(base), seed)
-        keys = imitation_keys(starter, set or {}, model)
-        settings = Settings.from_dict({**keys, "env": env, "algo": "sft", "seed": seed, "model": model or base})
-        settings.make_local()
+        settings = settings or imitation(env, starter, set or {}, seed, model)
+        if not model:
+            for own in (settings, *settings.parts.values()):
+                own.model = base
         algo = build_algo(settings)
         try:
             for iteration in range(settings.iterations):
@@ -89,7 +93,7 @@ def build_starter(
             def fill(folder: Path) -> None:
                 _copy_hf(algo, folder)
                 if model:
-                    _write_note(folder, env, environment_keys(keys))
+                    _write_note(folder, env, environment_keys(imitation_keys(starter, set or {}, model)))
 
             write_atomically(output_dir, fill)
         finally:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rl_agents.cache import cache_dir
+from rl_agents.config import Settings
 from rl_agents.envs.base import starter_spec
 from rl_agents.envs.spec import StarterSpec
 
@@ -58,6 +59,14 @@ def imitation_keys(starter: StarterSpec, chosen: Mapping[str, Any], model: str =
     if model:
         return {**environment_keys(starter.defaults), **PRETRAINED, **chosen}
     return {**starter.defaults, **starter.training, **chosen}
+
+
+def imitation(env: str, starter: StarterSpec, chosen: Mapping[str, Any], seed: int, model: str = "") -> Settings:
+    """Return the settings of that run, in one process; ``model`` is the small network if there is no other."""
+    named = {"env": env, "algo": "sft", "seed": seed, **({"model": model} if model else {})}
+    settings = Settings.from_dict({**imitation_keys(starter, chosen, model), **named})
+    settings.make_local(chosen)
+    return settings
 
 
 def starter_config(starter: StarterSpec) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def run_sweep(sweep: Sweep, folder: SweepFolder, settings: Mapping[str, Settings
     internal = folder.path / ".tune"
     shutil.rmtree(internal, ignore_errors=True)
     quiet_tune()
-    _tuner(sweep, folder, left, settings, watch, gpus).fit()
+    _tuner(sweep, folder, left, settings, watch).fit()
     shutil.rmtree(internal, ignore_errors=True)
     return watch.too_small
 
@@ -166,11 +166,13 @@ def check_room(specs: Sequence[TrialSpec], settings: Mapping[str, Settings]) -> 
 
 
 def _tuner(
-    sweep: Sweep, folder: SweepFolder, left: Sequence[TrialSpec], settings: Mapping[str, Settings], watch: SweepMonitor,
-    gpus: float,
-) -> tune.Tuner:  # fmt: skip
-    trials = [{"name": spec.name, "bundles": run_bundles(settings[spec.name])} for spec in left]
-    shared = {"sweep": sweep, "output": str(folder.path), "cluster_gpus": gpus}
+    sweep: Sweep, folder: SweepFolder, left: Sequence[TrialSpec], settings: Mapping[str, Settings], watch: SweepMonitor
+) -> tune.Tuner:
+    trials = [
+        {"name": spec.name, "bundles": run_bundles(settings[spec.name]), "settings": settings[spec.name]}
+        for spec in left
+    ]
+    shared = {"sweep": sweep, "output": str(folder.path)}
     history = {spec.name: values for spec in sweep.trials if (values := known_values(sweep, folder, spec))}
     iterations = max(chosen.iterations for chosen in settings.values())
     return tune.Tuner(

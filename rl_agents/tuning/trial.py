@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
+from rl_agents.config import Settings
 from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import Record, RunFolder
-from rl_agents.resources import placement, set_engine_gpus
+from rl_agents.resources import placement
 from rl_agents.store.files import Lock
-from rl_agents.trainer.lengths import KEYS
 from rl_agents.trainer.train_loop import TrainLoop
 from rl_agents.tuning.sweep import Sweep
 
@@ -37,8 +37,9 @@ NOTES = "notes"
 class SweepTrial(tune.Trainable):
     """A run in ``OUTPUT/trials/NAME``, an ordinary run folder.
 
-    Tune's config has shared values (``sweep``, ``output``, ``cluster_gpus``) and ``trial``: ``name`` and ``bundles``.
-    Tune saves no checkpoints: a trial that starts again continues from the newest one of its run folder.
+    Tune's config has shared values (``sweep``, ``output``) and ``trial``: ``name``, ``bundles`` and the resolved
+    ``settings``. Tune saves no checkpoints: a trial that starts again continues from the newest one of its run folder,
+    with the keys of its config.yaml.
     """
 
     @classmethod
@@ -54,7 +55,7 @@ class SweepTrial(tune.Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Build the run's algorithm; Tune then calls `step`."""
         self.sweep: Sweep = config["sweep"]
-        self.output, self.cluster_gpus = Path(config["output"]), float(config["cluster_gpus"])
+        self.output = Path(config["output"])
         self._build(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -78,22 +79,18 @@ class SweepTrial(tune.Trainable):
                 self.lock = Lock(self.folder.path / "run", PREDECESSOR_S, "one process at a time")
             complete = self.folder.complete_checkpoints()
             self.start = complete[-1][1] if complete else None
-            self.algo = self._algorithm()
+            self.algo = self._algorithm(config["trial"]["settings"])
         except InputError as error:
             self.problem = str(error)
         except Exception:
             self._keep_traceback()
             raise
 
-    def _algorithm(self) -> AgentAlgorithm:
+    def _algorithm(self, settings: Settings) -> AgentAlgorithm:
         from rl_agents.trainer.algorithm import AgentAlgorithm
 
-        settings = self.sweep.settings(self.sweep.trial(self.folder.path.name))
-        if self.start is not None and self.folder.config_file.is_file():
-            begun = self.folder.load_settings()  # do not measure lengths again
-            settings.update({name: getattr(begun, name) for name in KEYS if name not in settings.explicit})
-        set_engine_gpus(settings, self.cluster_gpus)
-        return AgentAlgorithm.from_settings(settings)
+        begun = self.start is not None and self.folder.config_file.is_file()
+        return AgentAlgorithm.from_settings(self.folder.load_settings() if begun else settings)
 
     def step(self) -> dict[str, Any]:
         """Run one iteration; the result has its number, the last value of the sweep's metric, and notes."""

@@ -12,17 +12,16 @@ ROWS = """
 --set top_p=0.9 => top_p=0.9 needs old_logprobs=learner: the engine's logprobs are those of the nucleus, the
 --set max_response_tokens=300 max_model_len=256 => max_response_tokens=300 leaves no room for a prompt in max_model_le
 --seed -1 => seed=-1: must be at least 0
+--set seed=1 seed=2 => --set gives seed twice: 1 and 2
+--seed 1 --seed 2 => --seed is given twice: 1 and 2
 --seed x => argument --seed: invalid int value: 'x' (see run.py --help)
 --set context=window => context='window': valid: append, window(n), summary(n)
---set placement=colocate num_env_runners=0 => placement=colocate: needs num_env_runners of 1 or more
---set placement=colocate engine_mode=async => placement=colocate: engine_mode=async has processes of its own
 --set tensor_parallel=2 => key 'tensor_parallel' has no effect without engine_mode=async
 --set learner_sharding=fsdp => key 'learner_sharding' has no effect without num_learners
 --set optimizer=muon learner_sharding=fsdp num_learners=2 => learner_sharding=fsdp with optimizer=muon: Muon needs who
 --set truncation=t4 => unknown truncation 't4': did you mean 't3'?
 --set reward=judge => unknown reward 'judge': valid: environment, prs
 --set reward=prs prs_form=general judge=openai => judge=openai needs judge_url
---set prompting=reflexion truncation=t3 => prompting=reflexion runs several attempts in one episode; it needs truncat
 --set algo= => unknown algorithm '':
 --config '' => --config '': the value is empty; is a shell variable unset?
 eval --model= --local => --model '': the value is empty; is a shell variable unset?
@@ -33,7 +32,7 @@ eval --model= --local => --model '': the value is empty; is a shell variable uns
 --algo sft --set expert_data=x => key 'expert_data' has no effect with algo sft: it trains on demonstrations
 --set ce_coef=1 => key 'ce_coef' has no effect without expert_data
 --algo sft --set async_level=1 => key 'async_level' has no effect with algo sft: it trains on demonstrations
---algo 3spo --env guess_numbers --set search_steps=9 async_level=2 => async_level=2: 3spo chooses states by
+--algo 3spo --env guess_numbers --set search_steps=9 async_level=1 => async_level=1 does not work with algo 3spo: it
 --set env.prompt=chatty => env.prompt='chatty': valid: paper, compact
 --set env.nope=1 => unknown option of environment guess_numbers 'env.nope': valid: env.progress, env.prompt
 --set =1 => --set =1: write it as key=value
@@ -86,6 +85,7 @@ pivot profile --traces t --model m --set algo=grpo => --set algo=grpo: pivot pro
 tune s.yaml --set output=o => --set output=o: write --output o
 --set learning_rte=1e-4 => unknown key 'learning_rte': did you mean 'learning_rate'?
 --set aplha=3 => unknown key 'aplha': did you mean hgpo_alpha or lora_alpha or score_alpha or vspo_alpha? A key of the
+--set value_loss_coeff=1 => unknown key 'value_loss_coeff': set critic_lr (the critic has an optimizer of its own) ins
 --set gruop_size=4 => unknown key 'gruop_size': did you mean 'group_size'?
 --set batch_sze=3 => unknown key 'batch_sze': set tasks_per_iteration (tasks) and group_size (rollouts of each) instead
 --set tasks=x.jsonl => unknown key 'tasks': did you mean 'tasks_changed'? A key of the environment is env.tasks
@@ -109,7 +109,7 @@ eval --model x --checkpoint y => --checkpoint and --model exclude each other; --
 eval --model . --episodes 0 => --episodes 0: must be at least 1
 eval --model . --temperature -1 => .: no Hugging Face model there (no config.json)
 eval --checkpoint . => not the output folder of a run (no config.yaml)
-eval --compare react:nowhere => nowhere: no such folder
+eval --compare nowhere => nowhere: no such folder
 sft --env gymnasium:CartPole-v1 => environment gymnasium:CartPole-v1 has no scripted player, so no warm-start model
 gateway --model . --pool . => --pool .: a folder; name a file, such as pool.sqlite
 doctor --quick --set lr=1 => --quick only checks package versions: leave it out, or give no --config, --set or

@@ -15,7 +15,6 @@ TASKS = {"env.train_tasks": 40, "env.test_tasks": 10}
 KEYS = {
     "tasks_per_iteration": 2, "group_size": 2, "max_response_tokens": 4, "max_model_len": 600, "minibatches": 1,
     "eval_episodes": 8, "eval_interval": 0, "save_trajectories": 0, "lora_rank": 2, "keep_checkpoints": 0,
-    "task_sampling": "difficulty",
 }  # fmt: skip
 
 
@@ -38,7 +37,8 @@ def run(finished: Path, tmp_path: Path) -> Path:
 
 
 def resume(run: Path, *more: str) -> int:
-    return main(["--resume", str(run), "--iterations", "3", *more])
+    iterations = [] if "--iterations" in more else ["--iterations", "3"]
+    return main(["--resume", str(run), *iterations, *more])
 
 
 @pytest.mark.rllib
@@ -61,7 +61,7 @@ def test_what_a_checkpoint_fixes_is_refused(run: Path, capsys, changed: str, wor
 
 
 @pytest.mark.rllib
-def test_other_tasks_are_accepted_and_both_ends_are_evaluated_on_them(run: Path, capsys) -> None:
+def test_other_tasks_are_accepted(run: Path, capsys) -> None:
     before = RunFolder(run).read_metrics()
     assert resume(run, "--set", "env.train_tasks=35", "env.test_tasks=9", "tasks_changed=accept") == 0
     said = capsys.readouterr().out
@@ -69,20 +69,7 @@ def test_other_tasks_are_accepted_and_both_ends_are_evaluated_on_them(run: Path,
     records = RunFolder(run).read_metrics()
     assert [record["iteration"] for record in records] == [0, 1, 2, 3], "what was done is kept"
     assert records[1] == before[1]
-    known = [
-        json.loads((run / "checkpoints" / name / "state.json").read_text())["counters"]["success"]
-        for name in ("000002", "000003")
-    ]
-    kept = [task for task in known[0] if int(task.removeprefix("seed-")) < 35]
-    assert set(known[1]) > set(kept) and len(known[1]) == len(kept) + 2, "what was known of the tasks that are left"
-    assert [record["iteration"] for record in records if "eval/episodes" in record] == [0, 3]
-    assert [record["iteration"] for record in records if "old_eval/episodes" in record] == [0, 2]
-    fresh = run.with_name("fresh")
-    flags = ["--local", "--model", json.loads(json.dumps(str(RunFolder(run).load_settings().model)))]
-    argv = ["--algo", "grpo", "--env", "gymnasium:rollout.waiting:Seeded", *flags, "--iterations", "1"]
-    assert main([*argv, "--output", str(fresh), *assigned(KEYS | {"env.train_tasks": 35, "env.test_tasks": 9})]) == 0
-    start = {name: value for name, value in RunFolder(fresh).read_metrics()[0].items() if name.startswith("eval/")}
-    assert {name: records[0][name] for name in start} == start, "the initial policy, on the new test tasks"
+    assert [record["iteration"] for record in records if "eval/episodes" in record] == [0, 2, 3]
     assert main(["--resume", str(run), "--iterations", "4"]) == 0, "the new tasks are the run's now"
     assert resume(run, "--iterations", "5", "--set", "env.train_tasks=34") == 2, "another change is accepted anew"
 

@@ -340,6 +340,10 @@ def test_a_run_is_resolved_and_measured_once(tmp_path: Path, monkeypatch: pytest
     started = AgentConfig.from_settings(plan.settings).completed().agent
     assert called == ["resolve", "measure"] and started.to_dict() == plan.settings.to_dict()
     assert plan.settings.lengths and not (tmp_path / "out").exists()
+    called.clear()
+    few = ["iterations=1", "demonstrations=4", "tasks_per_iteration=2", "minibatches=1"]
+    assert main(["sft", "--env", "guess_numbers", "--output", str(tmp_path / "made"), "--set", *few]) == 0
+    assert called == ["resolve", "measure"] and (tmp_path / "made" / "model.safetensors").is_file()
 
 
 def test_3spo_is_one_configuration_however_it_is_started(tmp_path) -> None:

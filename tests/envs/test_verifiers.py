@@ -26,7 +26,6 @@ from rl_agents.gateway.agent_interpreter import close_hosts
 from rl_agents.inference.base import Completion
 from rl_agents.rollout.blackbox import collect_blackbox, load_black_box
 from rl_agents.tools.calls import ToolCall, write_response
-from rl_agents.trainer.measure import ready
 
 pytestmark = pytest.mark.servers
 ROOT = Path(__file__).parents[2]
@@ -228,9 +227,3 @@ def test_the_warm_start_model_imitates_the_player(tmp_path: Path, monkeypatch: p
     ((observation, action),) = starter.demonstrate("train/7", random.Random(0), VerifiersOptions(**keys))
     assert observation == "1 + 4 =" and action.isdecimal()
     assert starter.defaults["env.id"] == keys["id"] == starter_defaults("verifiers", keys)["env.id"]
-
-
-def test_an_engine_in_the_runner_is_refused() -> None:
-    model = {"env": "blackbox", "env.agent_command": "true", "env.tasks": "guess_numbers", "model": "starter"}
-    with pytest.raises(InputError, match="placement=colocate: the gateway of env=blackbox needs engines in actors"):
-        ready(Settings.from_dict({**model, "placement": "colocate", "num_env_runners": 1, "sample_timeout_s": 1000}))

@@ -38,7 +38,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENGINES, "plain", ROW)
 
 
-@pytest.mark.parametrize("where", [{"num_env_runners": 0}, {"num_env_runners": 1}, {"placement": "colocate"}])
+@pytest.mark.parametrize("where", [{"num_env_runners": 0}, {"num_env_runners": 1}])
 def test_it_trains_and_evaluates(ray_session: None, model: Path, where: dict[str, Any]) -> None:
     algo = AgentConfig().training(model=str(model), **KEYS, **where).build_algo()
     try:

@@ -28,7 +28,7 @@ class Core:
     async def generate(self, prompt: Any, params: Any, request_id: str, **_: Any) -> AsyncIterator[Any]:
         await self.arrives.wait()  # on its way: its text is read, and its socket is slow
         flat = FlatLogprobs([0], [1], [7], [-0.1], [1], [None])
-        output = SimpleNamespace(token_ids=[7], logprobs=flat, finish_reason="stop")
+        output = SimpleNamespace(token_ids=[7], logprobs=flat, finish_reason="stop", weight_versions=())
         yield SimpleNamespace(finished=True, outputs=[output], prompt_token_ids=[1], num_cached_tokens=0)
 
     async def pause_generation(self, mode: str, clear_cache: bool) -> None:
@@ -37,6 +37,8 @@ class Core:
 
     async def resume_generation(self) -> None:
         self.paused = False
+
+    async def update_weight_version(self, version: str) -> None: ...
 
     async def collective_rpc(self, method: str, kwargs: Any) -> list[Any]:
         self.asked.append(method)
@@ -56,7 +58,6 @@ class Core:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> VLLMEngine:
     monkeypatch.setattr(vllm_engine, "_start", lambda settings: Core())
-    monkeypatch.setattr(vllm_engine, "counts_versions", lambda: False)
     monkeypatch.setattr(vllm_engine, "sampling_params", lambda *args: None)
 
     async def build() -> VLLMEngine:

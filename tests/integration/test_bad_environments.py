@@ -55,7 +55,8 @@ def train(
 ) -> int:
     flags = ["--algo", algo, "--env", "gymnasium:tests/Bad-v0", "--local", "--output", str(out)]
     environment = [f"model={model}", f"env.kwargs={{way: {way}, bad_of_10: {bad_of_10}}}"]
-    return main([*flags, "--iterations", str(iterations), "--set", *environment, *SMALL, *keys])
+    chosen = {item.partition("=")[0]: item for item in [*environment, *SMALL, *keys]}
+    return main([*flags, "--iterations", str(iterations), "--set", *chosen.values()])
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,12 @@ def learned(algo: AgentAlgorithm) -> dict[str, float]:
 
 
 def test_vllm_samples_what_the_learner_scores(ray_session: None, smollm2_dir: Path) -> None:
-    """Before and after an update of its weights, in the env runner's process (in its own: test_ray_job.py)."""
+    """Before and after an update of its weights, in its actor."""
     pytest.importorskip("vllm", reason="vLLM is not installed")
     env = "gymnasium:benchmarks.treasure:Treasure"  # which a node finds, too; untrained, it earns nothing there
     keys = {
-        "model": str(smollm2_dir), "engine": "vllm", "tasks_per_iteration": 1, "group_size": 2, "lr": 2e-5,
-        "max_response_tokens": 6, "max_model_len": 256, "minibatches": 1, "num_env_runners": 1, "placement": "colocate",
+        "model": str(smollm2_dir), "engine": "vllm", "tasks_per_iteration": 2, "group_size": 2, "lr": 2e-5,
+        "max_response_tokens": 6, "max_model_len": 256, "minibatches": 1, "num_env_runners": 1,
         "entropy_coef": 0.01,
     }  # fmt: skip
     algo = AgentConfig().environment(env).training(**keys).build_algo()

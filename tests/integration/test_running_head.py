@@ -26,7 +26,7 @@ RAY = Path(sys.executable).with_name("ray")
 LIMIT_S = 300.0
 ALARMS = re.compile(r"warning|error|fail|traceback|\.cc:", re.IGNORECASE)
 SMALL = [
-    "env=guess_numbers", "engine=torch", "placement=colocate", "tasks_per_iteration=2", "group_size=4",
+    "env=guess_numbers", "engine=torch", "tasks_per_iteration=2", "group_size=4",
     "eval_episodes=4",
 ]  # fmt: skip
 

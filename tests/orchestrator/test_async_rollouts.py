@@ -20,7 +20,6 @@ def test_a_resumed_run_is_equal_bit_for_bit(beginner_model_dir: Path, tmp_path: 
     """Of a method that takes further tasks when it has to. One behind: tests/algorithms/test_chain_gae.py."""
     keys = {
         **EXACT,
-        "task_sampling": "difficulty",
         "algo": "dapo",
         "max_generation_batches": 40,
         "lr": 1e-4,

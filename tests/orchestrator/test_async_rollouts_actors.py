@@ -50,8 +50,7 @@ def test_runners_and_timing_change_nothing(ray_session: None, beginner_model_dir
     assert [(version, behind) for version, behind, _ in expected] == [(max(0, i - 2), min(2, i)) for i in range(5)], (
         "all iterations learned something, by these versions"
     )
-    # Engines in the runners' processes: two to start, not three.
-    weights, seen = run(build(beginner_model_dir, **keys, num_env_runners=2, placement="colocate"), hurry=False)
+    weights, seen = run(build(beginner_model_dir, **keys, num_env_runners=2), hurry=False)
     assert seen == expected
     assert all(torch.equal(tensor, weights[name]) for name, tensor in reference.items())
 

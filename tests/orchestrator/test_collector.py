@@ -136,7 +136,7 @@ def test_what_a_runner_raises_is_said_and_it_is_restarted(monkeypatch: pytest.Mo
 
 
 def test_a_runner_that_ray_restarted_unnoticed_gets_its_recorder_before_it_plays() -> None:
-    """With placement=colocate new weights had given it an engine already, and its calls were in no pool."""
+    """It has an engine already, and its calls would be in no pool."""
     runner = Runner(set())
     collector = Collector(Group([runner]), None, 10.0)
     collector.record(SetRecorder(SimpleNamespace, {}, 0, "pool"))

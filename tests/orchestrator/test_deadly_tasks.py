@@ -20,7 +20,6 @@ KEYS: dict[str, Any] = {
     "env": "gymnasium:tests.orchestrator.process_envs:Odd", "env.train_tasks": 6, "env.test_tasks": 4, "engine":
     "torch", "num_env_runners": 1, "tasks_per_iteration": 6, "group_size": 2, "iterations": 2, "eval_episodes": 4,
     "eval_interval": 0, "max_turns": 2, "max_response_tokens": 6, "max_model_len": 128, "engine_timeout_s": 20.0,
-    "placement": "colocate",
 }  # fmt: skip
 
 

@@ -1,14 +1,12 @@
 """How many updates ago the steps were sampled that an update learns from."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from algorithms.handmade import episode
 
 from rl_agents.data.samples import build_samples
 from rl_agents.orchestrator.rollout_batch import staleness_metrics, updates_behind
-from rl_agents.reporting.views import TensorBoardLog
 
 
 @pytest.mark.parametrize("layout", ["merged", "per_step"])
@@ -25,18 +23,3 @@ def test_mean_percentile_and_maximum() -> None:
     assert metrics["rollout/staleness_mean"] == pytest.approx(0.22)
     assert (metrics["rollout/staleness_p95"], metrics["rollout/staleness_max"]) == (3.0, 3.0)
     assert staleness_metrics(Counter()) == {}
-
-
-def test_tensorboard_has_a_bin_per_number(tmp_path: Path) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    log = TensorBoardLog(tmp_path)
-    log.histogram("rollout/staleness", {1: 2, 3: 5}, 4)
-    log.histogram("rollout/staleness", {}, 5)
-    log.close()
-    events = EventAccumulator(str(tmp_path), size_guidance={"histograms": 0})
-    events.Reload()
-    (found,) = events.Histograms("rollout/staleness")
-    value = found.histogram_value
-    assert (found.step, value.min, value.max, value.num, value.sum) == (4, 1.0, 3.0, 7.0, 17.0)
-    assert list(value.bucket) == [2.0, 0.0, 5.0] and list(value.bucket_limit) == [1.5, 2.5, 3.5]

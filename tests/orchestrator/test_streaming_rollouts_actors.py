@@ -60,7 +60,7 @@ def test_a_run_that_is_struck_goes_on_and_can_be_resumed(ray_session, beginner_m
         assert len(list(pool.trajectories())) == sessions.total(), "no call is missing"
     assert set(sessions) == {(group, member) for group in range(24) for member in range(4)}
     assert set(sessions.values()) == {1}, "every group was learned from once"
-    fewer = {"num_env_runners": 1, "placement": "colocate", "num_learners": 0}
+    fewer = {"num_env_runners": 1, "num_learners": 0}
     resumed = AgentConfig().training(model=str(beginner_model_dir), **{**KEYS, **fewer}).build_algo()
     try:
         resumed.restore_run_checkpoint(dict(loop.folder.complete_checkpoints())[4])

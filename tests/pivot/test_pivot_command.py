@@ -81,7 +81,7 @@ def test_profiling_with_actors(ray_session: None, tmp_path: Path) -> None:
     assert main(["pivot", "demo-traces", "--output", traces, "--traces", "6"]) == 0
     model = write_untrained(tmp_path / "desk.jsonl", tmp_path / "model")
     argv = ["pivot", "profile", "--traces", traces, "--model", model, "--output", folder, "--limit", "8"]
-    keys = ["engine=torch", "placement=colocate", "max_response_tokens=8"]
+    keys = ["engine=torch", "max_response_tokens=8"]
     assert main([*argv, "--rollouts", "2", "--set", *keys]) == 0
     rows = read_table(tmp_path / "profile" / "profile.parquet").to_pylist()
     # Eight tokens of an untrained model are a message, and no call, whatever is sampled and in whichever batch.

@@ -215,7 +215,7 @@ def test_calls_of_later_weights(tmp_path):
         assert list(reader.calls([5, 6])) == []
 
 
-def test_losses_by_token_are_read_back_and_an_older_store_gets_their_table(tmp_path: Path) -> None:
+def test_losses_by_token_are_read_back(tmp_path: Path) -> None:
     path, losses = tmp_path / "pool.sqlite", [float32(0.1), -2.5, 0.0]
     with PoolWriter(path) as writer:
         writer.add(TokenLoss(3, 0, "s", 1, "rl", losses)).result()
@@ -223,26 +223,3 @@ def test_losses_by_token_are_read_back_and_an_older_store_gets_their_table(tmp_p
         assert reader.token_losses("s", 1) == [TokenLoss(3, 0, "s", 1, "rl", losses)] and not reader.token_losses(
             "s", 0
         )
-    with sqlite3.connect(path) as old:
-        old.execute("DROP TABLE token_losses")
-    with PoolReader(path) as reader:
-        assert not reader.token_losses("s", 1)
-    with PoolWriter(path) as writer:
-        writer.add(TokenLoss(3, 0, "s", 1, "ce", losses)).result()
-    with PoolReader(path) as reader:
-        assert [found.component for found in reader.token_losses("s", 1)] == ["ce"]
-
-
-def test_an_older_store_has_no_metrics_of_turns_and_gets_them(tmp_path: Path) -> None:
-    path, first, second = tmp_path / "pool.sqlite", dialogue(3, turns=2), dialogue(4, turns=2)
-    with PoolWriter(path) as writer:
-        writer.add(*session_records(first, "old"))
-    with sqlite3.connect(path) as old:
-        old.execute("ALTER TABLE outcomes DROP COLUMN metrics")
-    with PoolReader(path) as reader:
-        assert list(reader.trajectories()) == [first]
-    second.steps[1].metrics = {"hits": 2.0}
-    with PoolWriter(path) as writer:
-        writer.add(*session_records(second, "new"))
-    with PoolReader(path) as reader:
-        assert list(reader.trajectories()) == [first, second]

@@ -234,7 +234,7 @@ def damaged(path, how: str) -> None:
         ("garbage", "not a pool, or a damaged one"),
         ("another database", "a database, but not a pool"),
         ("truncated", "damaged|malformed"),
-        ("newer", r"written by a newer version \(schema 9; this one knows 2\)"),
+        ("newer", r"written by a newer version \(schema 9; this one knows 3\)"),
     ],
 )
 def test_files_that_are_no_pool_are_left_alone(tmp_path, how, message):

@@ -15,7 +15,7 @@ def test_draws_do_not_depend_on_the_number_of_runners(ray_session: None, wide_mo
     found = []
     for each in (
         AgentConfig().training(**keys).local(),
-        AgentConfig().training(**keys, num_env_runners=2, placement="colocate"),
+        AgentConfig().training(**keys, num_env_runners=2),
     ):
         algo = each.build_algo()
         for _ in range(2):

@@ -33,11 +33,6 @@ def test_every_child_has_a_bundle_where_it_is_pinned() -> None:
     assert run_bundles(chosen)[first] == {"CPU": 1.0, "GPU": 1.0}
 
 
-def test_engines_in_the_env_runners_have_no_bundle_and_their_cpu() -> None:
-    chosen = settings(num_env_runners=2, placement="colocate")
-    assert named_bundles(chosen)[1:] == [("env runner", {"CPU": 1.0})] * 2
-
-
 def test_engines_get_gpus_when_the_cluster_has_some() -> None:
     chosen = settings(tensor_parallel=2, engine_mode="async")
     set_engine_gpus(chosen, 0)

@@ -27,6 +27,7 @@ from rl_agents.store.reader import PoolReader, StoreQuery
 from rl_agents.trainer.advantage_pipeline import assign_credit, shape_rewards
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.trainer.measure import ready
+from rl_agents.trainer.resolve import choose
 from rl_agents.viewer.groups import groups
 from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.runs import find_runs
@@ -103,8 +104,8 @@ def test_a_killed_run_continues_bit_for_bit_and_is_evaluated_per_environment(
     assert page["envs"] == ["guess_numbers", "gymnasium:rollout.waiting:Drawing"]
     assert [row["task"].partition("::")[0] for row in page["rows"]] == ["guess_numbers"]
     capsys.readouterr()
-    run = ["eval", "--checkpoint", str(tmp_path / "whole"), "--local", "--episodes", "128", "--split", "train"]
-    assert main([*run, "--set", "max_turns=1", "--samples", "1", "--seeds", "1"]) == 0
+    run = ["eval", "--checkpoint", str(tmp_path / "whole"), "--local", "--split", "train"]
+    assert main([*run, "--episodes", "128", "--set", "max_turns=1", "--samples", "1", "--seeds", "1"]) == 0
     report, table = capsys.readouterr()
     found = json.loads(report)["environments"]
     assert {name: own["episodes"] for name, own in found.items()} == {"waiting": 64, "guess_numbers": 64}
@@ -174,6 +175,7 @@ def test_an_environment_may_have_the_advantages_of_another_method() -> None:
         ({}, {"advantages": "gigpoo"}, "unknown method of advantages 'gigpoo': did you mean 'gigpo'"),
         ({}, {"advantages": "3spo"}, "advantages=3spo does more than compare the rollouts of a batch"),
         ({"algo": "ppo"}, {"advantages": "grpo"}, "algo ppo trains a critic on all environments"),
+        ({}, {"advantages": "grpo"}, "environment circuit_decoding: advantages=grpo has no effect: it is the run's"),
         ({}, {"advantages": "gigpo", "lr": 1.0}, "'lr' holds for the whole run"),
         ({}, {"gamma": 0.5}, "'gamma' holds for the whole run"),
         ({}, {"advantages": "gigpo", "num_generations": 2}, "'group_size' holds for the whole run"),
@@ -185,6 +187,22 @@ def test_an_environment_may_have_the_advantages_of_another_method() -> None:
 def test_advantages_that_an_environment_cannot_have(keys: dict[str, Any], entry: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
         ready(Settings.from_dict({**KEYS, **keys, "environments": [GUESS, {"env": "circuit_decoding", **entry}]}))
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("max_turn: 2", "environments, entry 2: unknown key 'max_turn': did you mean 'max_turns'?"),
+        ("reward: prz", "environment circuit_decoding: unknown reward 'prz': did you mean 'prs'?"),
+        ("max_response_tokens: 9999", "environment circuit_decoding: max_response_tokens=9999 leaves no room"),
+    ],
+)
+def test_an_error_of_an_entry_names_the_file(entry: str, words: str, tmp_path: Path) -> None:
+    (file := tmp_path / "two.yaml").write_text(
+        f"environments:\n- env: guess_numbers\n- env: circuit_decoding\n  {entry}\n"
+    )
+    with pytest.raises(InputError, match=re.escape(f"{file}: {words}")):
+        ready(choose({}, str(file)))
 
 
 def test_lengths_and_rewards_are_those_of_the_environment() -> None:

@@ -26,7 +26,7 @@ def test_a_sweep_whose_trial_has_actors(
     with as_a_new_process(tmp_path):
         keys = {
             "plugins": NAMES, "algo": "own-median", "env": "own-lock", "model": str(beginner_model_dir),
-            "engine": "torch", "num_env_runners": 1, "num_learners": 1, "placement": "colocate",
+            "engine": "torch", "num_env_runners": 1, "num_learners": 1,
             "max_response_tokens": 8, "max_model_len": 256, "save_trajectories": 0,
             **{name: yaml.safe_load(value) for name, value in (item.split("=") for item in FEW)}, "eval_episodes": 0,
         }  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.trainer.measure import ready
 from rl_agents.tuning.report import not_finite
 from rl_agents.tuning.sweep import Grid, Sweep
 from rl_agents.tuning.trial import SweepTrial
@@ -24,8 +25,9 @@ def make_sweep(model: Path, rates: tuple[float, ...], **keys: Any) -> Sweep:
 
 
 def start(sweep: Sweep, output: Path) -> SweepTrial:
-    trial = {"name": sweep.trials[0].name, "bundles": [{"CPU": 1.0}]}
-    return SweepTrial({"sweep": sweep, "output": str(output), "cluster_gpus": 0.0, "trial": trial})
+    spec = sweep.trials[0]
+    trial = {"name": spec.name, "bundles": [{"CPU": 1.0}], "settings": ready(sweep.settings(spec))}
+    return SweepTrial({"sweep": sweep, "output": str(output), "trial": trial})
 
 
 def test_what_a_run_says_of_its_episodes_reaches_the_sweep_and_what_breaks_leaves_its_traceback(
@@ -40,6 +42,17 @@ def test_what_a_run_says_of_its_episodes_reaches_the_sweep_and_what_breaks_leave
     with pytest.raises(IsADirectoryError):
         trial.train()
     assert "IsADirectoryError" in (trial.folder.path / "error.log").read_text()
+
+
+def test_a_trial_runs_the_settings_that_the_sweep_resolved(
+    beginner_model_dir: Path, tmp_path: Path, monkeypatch
+) -> None:
+    sweep = make_sweep(beginner_model_dir, (1e-3,))
+    config = {"name": sweep.trials[0].name, "bundles": [], "settings": ready(sweep.settings(sweep.trials[0]))}
+    monkeypatch.setattr("rl_agents.trainer.measure.resolve", None)  # it is not called again
+    trial = SweepTrial({"sweep": sweep, "output": str(tmp_path), "trial": config})
+    assert trial.algo is not None and trial.algo.settings.to_dict() == config["settings"].to_dict()
+    trial.stop()
 
 
 def test_a_trial_that_starts_again_goes_on_from_its_own_checkpoint(beginner_model_dir: Path, tmp_path: Path) -> None:

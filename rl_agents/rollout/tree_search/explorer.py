@@ -9,47 +9,17 @@ Between ticks all state is here, in the driver, so that dying runners lose nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from rl_agents.config.sections import SearchKeys
-from rl_agents.data.difficulty import Difficulty
 from rl_agents.data.tasks import SEARCH, draw_tasks, stream_seed
-from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion
 from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.rollout.tree_search.metrics import SearchCounts
-from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes, States, state_key
+from rl_agents.rollout.tree_search.states import PATH, Outcomes, States, state_key
 from rl_agents.rollout.tree_search.tree import Node, Ranked, Search
-
-
-class ScoreVersions:
-    """The oldest and the newest version of the steps that a state's score was estimated with."""
-
-    def __init__(self) -> None:
-        self._ranges: dict[str, tuple[int, int]] = {}  # least recently noted first
-
-    def get(self, key: str) -> tuple[int, int] | None:
-        """Return (oldest, newest); None if no step was counted at the state."""
-        return self._ranges.get(key)
-
-    def note(self, keys: Iterable[str], steps: Sequence[Step]) -> None:
-        """Note that these steps count in the scores of these states."""
-        if not steps:
-            return
-        versions = [step.policy_version for step in steps]
-        for key in keys:
-            oldest, newest = self._ranges.pop(key, (versions[0], versions[0]))
-            self._ranges[key] = (min(oldest, *versions), max(newest, *versions))
-        while len(self._ranges) > MAX_STATES:
-            del self._ranges[next(iter(self._ranges))]
-
-    def to_json(self) -> dict[str, Sequence[int]]:
-        return dict(self._ranges)
-
-    def load_json(self, data: Mapping[str, Sequence[int]]) -> None:
-        self._ranges = {str(key): (int(oldest), int(newest)) for key, (oldest, newest) in data.items()}
-
 
 Expand = Callable[[Sequence[BranchSpec]], Sequence[Expansion]]
 
@@ -100,7 +70,6 @@ class Explorer:
         position: number of tasks taken from the training stream.
         requests: number of requested states so far, which numbers the groups.
         overdraft: sampled actions beyond the budget of the iterations so far.
-        versions: of the weights behind the scores.
     """
 
     def __init__(
@@ -110,7 +79,7 @@ class Explorer:
         self.width, self.most, self.seed = width, most, seed
         self.searches: list[Search] = []
         self.iteration = self.position = self.requests = self.overdraft = 0
-        self.counts, self.versions = SearchCounts(), ScoreVersions()
+        self.counts = SearchCounts()
         #: Tasks whose environment failed before the start state was known.
         self._broken: list[Trajectory] = []
         #: Consecutive states that environments failed.
@@ -119,7 +88,6 @@ class Explorer:
         self._ended: list[tuple[list[str], Trajectory]] = []
         #: Tasks that are no longer sampled.
         self.left_out: Collection[str] = ()
-        self.difficulty: Difficulty | None = None
 
     # --- an iteration ------------------------------------------------------------------------------------------
 
@@ -168,7 +136,7 @@ class Explorer:
             idle = 0 if any(search.expansions for search in done) else idle + closed
             if not done or self._gives_up():
                 return self._numbered(requests)
-            if idle > len(self.tasks) / (self.difficulty.uniform if self.difficulty else 1) + self.width:
+            if idle > len(self.tasks) + self.width:
                 raise SearchError(
                     f"the start states of {idle} tasks in a row are closed (many failures, hardly a success): "
                     "raise score_xi"
@@ -187,7 +155,6 @@ class Explorer:
             tick.samples += self._samples(request, children)
             if any(item.node for item in children):
                 self.states.observe(origin.key, outcomes(children))
-                self.versions.note([origin.key], [item.child.step for item in children if item.node])
             self._descend(search, children)
             tick.finished += self._finish(search, origin, expansion, children)
             if search.current is None and not self._is_spent(search):
@@ -198,8 +165,7 @@ class Explorer:
     # --- choosing states ---------------------------------------------------------------------------------------
 
     def _open_searches(self, expand: Expand) -> None:
-        busy, count = {search.task_id for search in self.searches}, self.width - len(self.searches)
-        drawn = draw_tasks(self.tasks, self.position, count, self.seed, self.left_out, self.difficulty, busy)
+        drawn = draw_tasks(self.tasks, self.position, self.width - len(self.searches), self.seed, self.left_out)
         for position, task_id in enumerate(drawn, self.position):
             self.searches.append(Search(position, task_id, stream_seed(self.seed, SEARCH, position)))
         self.position += len(drawn)
@@ -305,7 +271,6 @@ class Explorer:
         search.finished += 1
         if not failed:
             self.states.finish(path, success)
-            self.versions.note(path, last.steps())
             if trajectory.terminated or cause == "max_turns":
                 self._ended.append((path, trajectory))
         return trajectory
@@ -336,8 +301,6 @@ class Explorer:
         assert node is not None
         self._record_choice(node, request.score, request.rollouts)
         counts.steps += [child.step for child in expansion.children]
-        if (known := self.versions.get(node.key)) and expansion.children:
-            counts.score_versions.append((expansion.children[0].step.policy_version, *known))
         counts.env_steps += expansion.env_steps
         counts.replayed_steps += expansion.replayed_steps
 

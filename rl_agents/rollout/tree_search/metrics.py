@@ -19,7 +19,6 @@ class SearchCounts:
 
     Attributes:
         scores: S of every state with a decision.
-        score_versions: for expanded states the present version, and the oldest and newest ones behind S.
         env_steps: sampled actions that were executed; equal siblings of one state share one execution.
         replayed_steps: steps that were executed to reach states.
     """
@@ -28,7 +27,6 @@ class SearchCounts:
     rollouts: list[int] = field(default_factory=list)
     states: set[str] = field(default_factory=set)
     steps: list[Step] = field(default_factory=list)
-    score_versions: list[tuple[int, int, int]] = field(default_factory=list)
     env_steps: int = 0
     replayed_steps: int = 0
     backtracks: int = 0
@@ -55,10 +53,6 @@ class SearchCounts:
             found["search/high_score_share"] = float(np.mean(np.array(self.scores) >= HIGH_SCORE))
             for name, chosen in (("0", rollouts == 0), ("1", rollouts == 1), ("more", rollouts > 1)):
                 found[f"search/rollouts_{name}"] = float(np.mean(chosen))
-        if self.score_versions:
-            present, oldest, newest = np.array(self.score_versions).T
-            found["search/score_staleness"] = float(np.mean(present - newest))
-            found["search/score_staleness_oldest"] = float(np.mean(present - oldest))
         if self.steps:
             found |= {"rollout/response_tokens": float(self.response_tokens), **step_metrics(self.steps)}
             found["search/unique_states_per_rollout"] = len(self.states) / len(self.steps)

@@ -24,7 +24,6 @@ def explorer_to_json(explorer: Explorer) -> dict[str, Any]:
         "requests": explorer.requests,
         "overdraft": explorer.overdraft,
         "statistics": {"iteration": explorer.iteration, **explorer.states.to_json()},
-        "versions": explorer.versions.to_json(),
         "searches": [_search_to_json(search) for search in explorer.searches],
     }
 
@@ -35,7 +34,6 @@ def load_explorer(explorer: Explorer, data: Mapping[str, Any]) -> None:
     explorer.overdraft = int(data["overdraft"])
     explorer.iteration = int(data["statistics"]["iteration"])
     explorer.states.load_json(data["statistics"])
-    explorer.versions.load_json(data["versions"])
     explorer.searches = [_search_from_json(search) for search in data["searches"]]
 
 

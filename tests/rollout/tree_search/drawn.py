@@ -134,13 +134,13 @@ def searched(algo: AgentAlgorithm) -> Explorer:
     return algo.explorer
 
 
-#: Of searches one update behind.
-LAGGING: dict[str, Any] = {
-    "tasks_per_iteration": 4, "group_size": 4, "search_steps": 48, "lr": 1e-3, "iterations": 4, "async_level": 1,
-    "old_logprobs": "learner", "rollout_correction": "none", "engine": "torch", "engine_timeout_s": 30.0,
+#: Of searches of whole runs.
+KEYS: dict[str, Any] = {
+    "tasks_per_iteration": 4, "group_size": 4, "search_steps": 48, "lr": 1e-3, "iterations": 4,
+    "old_logprobs": "learner", "engine": "torch", "engine_timeout_s": 30.0,
 }  # fmt: skip
 
 
-def build_lagging(model_dir: Path, **keys: Any) -> AgentAlgorithm:
-    config = AgentConfig().training(**{**LAGGING, "model": str(model_dir), **keys})
+def build(model_dir: Path, **keys: Any) -> AgentAlgorithm:
+    config = AgentConfig().training(**{**KEYS, "model": str(model_dir), **keys})
     return (config if keys.get("num_env_runners") else config.local()).build_algo()

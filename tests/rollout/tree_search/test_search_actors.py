@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.killing import runner_pids
-from rollout.tree_search.drawn import build_lagging, searched, train
+from rollout.tree_search.drawn import build, searched, train
 from trained import equal
 from trained import policy_weights as weights
 
 
 def test_actors_of_which_one_is_killed_learn_what_one_process_does(ray_session: None, beginner_model_dir: Path) -> None:
-    local = build_lagging(beginner_model_dir, algo="3spo")
-    actors = build_lagging(beginner_model_dir, algo="3spo", num_env_runners=2, placement="colocate")
+    local = build(beginner_model_dir, algo="3spo")
+    actors = build(beginner_model_dir, algo="3spo", num_env_runners=2)
     try:
         assert actors.rollout_workers is not None
         collector, calls, resampled, finished = actors.rollout_workers.collector, [], 0.0, 0.0
