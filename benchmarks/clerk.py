@@ -84,13 +84,13 @@ def play(row: dict[str, str], dice: random.Random) -> Iterator[str]:
     yield answer(sum(terms) if dice.random() < RIGHT else dice.choice(terms))
 
 
-def demonstrations(servers: Path, tasks: Path, count: int = DEMONSTRATIONS) -> Iterator[dict[str, Any]]:
+def demonstrations(servers: Path, tasks: Path, seed: int = 1, count: int = DEMONSTRATIONS) -> Iterator[dict[str, Any]]:
     """Chats of the scripted player in the real environment, in OpenAI's form."""
     from rl_agents.background import settled
     from rl_agents.envs.base import make_env
 
     env = make_env("mcp", {"servers": str(servers), "tasks": str(tasks)}, 4)
-    dice = random.Random(1)
+    dice = random.Random(seed)
     for row in dice.choices(questions("train"), k=count):
         _, info = settled(env.reset(options={"task_id": row["id"]}))
         messages, over = list(info["messages"]), False
@@ -104,14 +104,15 @@ def demonstrations(servers: Path, tasks: Path, count: int = DEMONSTRATIONS) -> I
     env.close()
 
 
-def write(folder: Path) -> None:
+def write(folder: Path, seed: int = 1) -> None:
+    """Write the files; ``seed``: of the demonstrations."""
     folder.mkdir(parents=True, exist_ok=True)
     root = str(Path(__file__).resolve().parents[1])
     server = {"command": sys.executable, "args": ["-m", "benchmarks.clerk", "--serve"], "cwd": root}
     (folder / "servers.json").write_text(json.dumps({"mcpServers": {"clerk": server}}), encoding="utf-8")
     rows = {f"{split}.jsonl": questions(split) for split in ("train", "test")}
     for name, found in (*rows.items(), ("demonstrations.jsonl", None)):
-        lines = found or demonstrations(folder / "servers.json", folder / "train.jsonl")
+        lines = found or demonstrations(folder / "servers.json", folder / "train.jsonl", seed)
         (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 

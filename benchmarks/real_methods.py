@@ -1,6 +1,6 @@
-"""Which method for a pretrained model? SmolLM2-135M-Instruct on two tasks, equal sampled tokens, several starts.
+"""Which method for a pretrained model? SmolLM2-135M-Instruct, equal sampled tokens, several starts.
 
-    nice -n 15 python -m benchmarks.real_methods --world webshop --local --jobs 2     # runs what is missing
+    nice -n 15 python -m benchmarks.real_methods --world treasure --local     # runs what is missing
 
 The rules are those of `benchmarks.referee`. A start is the model after imitating demonstrations of its own seed. Start
 0 of treasure was a pilot, by which the budget was chosen, and is not reported. Every method has the same learning rate,
@@ -11,9 +11,7 @@ updates after every tick of its search, which is about as often.
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,22 +22,48 @@ from benchmarks import real_model
 from benchmarks.equal_steps import COLORS, sets
 from benchmarks.equal_steps import curve as env_curve
 from benchmarks.grid import Arm, Run, grid_parser, run_grid
-from benchmarks.real_model import BASE, FOLDER, STEPPO, TRAIN, World
+from benchmarks.real_model import BASE, FOLDER, TRAIN, World, clerk_start, command
 from benchmarks.referee import Cell, Difference, over_starts, page_of, paired, read_at, start_means
 from benchmarks.report import RESULTS, drawn, markdown, part_of, shown
 from benchmarks.several_starts import changed, runs_on_file
 
-#: Sampled tokens at which methods are compared, and the iterations that every method needs for them.
-BUDGETS = {"webshop": (14_000, 10), "treasure": (1_500, 5)}
+
+@dataclass(frozen=True)
+class Budget:
+    """What is compared on a task.
+
+    Attributes:
+        tokens: sampled tokens at which methods are compared.
+        iterations: that every method needs for them.
+        share: of the task's episodes, or steps of a search, in an iteration.
+        evaluations: in a run, besides that of the start.
+        episodes: of an evaluation.
+    """
+
+    tokens: int
+    iterations: int
+    share: float = 1.0
+    evaluations: int = 5
+    episodes: int = 128
+
+
+BUDGETS = {
+    "treasure": Budget(1_500, 5),
+    "clerk": Budget(12_000, 6, share=0.5, evaluations=3, episodes=66),
+    "webshop": Budget(7_400, 5, episodes=64),
+}
 UPDATES = ("minibatches=8",)
+#: A critic is a second network of this size: its rate is above the policy's, and it trains alone at first.
 CRITIC = ("critic_lr=5e-5", "critic_warmup=1")
+#: The paper's clip range (0.0003) is below the difference between engine and learner in bfloat16.
+STEPPO = ("algo=steppo", *CRITIC, "clip_low=0.02", "clip_high=0.03")
 
 
 def main() -> None:
     """Run the missing cells and print the table."""
     parser = grid_parser(__doc__, "")
-    parser.add_argument("--world", default="webshop", choices=list(BUDGETS))
-    parser.add_argument("--arms", nargs="+", choices=list(methods(real_model.WORLDS["webshop"])))
+    parser.add_argument("--world", default="treasure", choices=list(BUDGETS))
+    parser.add_argument("--arms", nargs="+", choices=list(methods(real_model.WORLDS["treasure"])))
     parser.add_argument("--starts", type=int, default=3)
     parser.set_defaults(seeds=1)
     args = parser.parse_args()
@@ -53,11 +77,17 @@ def main() -> None:
 
 
 def trained(name: str) -> World:
-    """Return a task with an evaluation after every fifth of its iterations, until the budget is certainly reached."""
-    world, (_, iterations) = real_model.WORLDS[name], BUDGETS[name]
-    keys = [key for key in world.train if not key.startswith(("iterations=", "eval_interval=", "checkpoint_interval="))]
-    own = (f"iterations={iterations}", f"eval_interval={iterations // 5}", f"checkpoint_interval={iterations}")
-    return replace(world, train=(*keys, *own))
+    """Return a task with its iterations and evaluations of `BUDGETS`."""
+    world, budget = real_model.WORLDS[name], BUDGETS[name]
+    own = {
+        "eval_episodes": budget.episodes,
+        "iterations": budget.iterations,
+        "eval_interval": budget.iterations // budget.evaluations,
+        "checkpoint_interval": budget.iterations,
+    }
+    kept = [key for key in world.train if key.partition("=")[0] not in own]
+    sizes = {"episodes": int(world.episodes * budget.share), "steps": int(world.steps * budget.share)}
+    return replace(world, train=(*kept, *(f"{key}={value}" for key, value in own.items())), **sizes)
 
 
 def methods(world: World) -> dict[str, tuple[str, ...]]:
@@ -83,22 +113,16 @@ def arm_of(name: str, method: str, world: World, start: Path) -> Arm:
 
 
 def build_start(name: str, number: int) -> Path:
-    """Return the folder of a start, from the repository's root; made when it is absent.
-
-    By other processes: this one would keep the memory of the training beside that of all runs.
-    """
+    """Return the folder of a start, from the repository's root; made when it is absent."""
     world, folder = real_model.WORLDS[name], FOLDER / f"{name}-{number}"
     if not BASE.is_dir():
         command("model", "smollm2", "--output", str(BASE))
+    if name == "clerk":
+        return clerk_start(world, number)
     if not folder.is_dir():
         where = ("--model", str(BASE), "--output", str(folder), "--seed", str(number))
         command("sft", "--env", world.env, *where, *sets((*world.keys, *world.sft)))
     return folder
-
-
-def command(*words: str) -> None:
-    """Run a command of run.py in a process of its own."""
-    subprocess.run([sys.executable, "-m", "rl_agents", *words], check=True)
 
 
 def worlds() -> list[str]:
@@ -108,7 +132,7 @@ def worlds() -> list[str]:
 
 def ends(world: str) -> dict[str, dict[Cell, float]]:
     """Return the success at the budget by method, start and seed; raises as `read_at`."""
-    budget = BUDGETS[world][0]
+    budget = BUDGETS[world].tokens
     return {
         method: {cell: read_at(budget, *curve(run), f"{method}, {cell}") for cell, run in runs.items()}
         for method, runs in runs_on_file(f"real_methods_{world}").items()
@@ -139,7 +163,7 @@ def leads() -> dict[str, Difference]:
 
 def table(world: str) -> str:
     """Success at the budget, the best method first, and what it is above GRPO's."""
-    above, budget, rows = leads(), BUDGETS[world][0], []
+    above, budget, rows = leads(), BUDGETS[world].tokens, []
     for method, success in ends(world).items():
         runs, end = runs_on_file(f"real_methods_{world}")[method].values(), over_starts(success)
         start, cost = fmean(run["success"]["0"] for run in runs), fmean(run["cpu_seconds"] for run in runs)
@@ -162,7 +186,7 @@ def picture() -> None:
 
 def draw(world: str, curves: Any, at_end: Any) -> None:
     """Draw a task: mean curves of the methods, and below each other their means, intervals and starts."""
-    budget, success = BUDGETS[world][0], ends(world)
+    budget, success = BUDGETS[world].tokens, ends(world)
     order = sorted(success, key=lambda method: over_starts(success[method]).mean)
     for row, method in enumerate(order):
         color = COLORS[list(methods(real_model.WORLDS[world])).index(method)]

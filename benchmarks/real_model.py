@@ -1,27 +1,25 @@
-"""Methods on a pretrained model of 135 M parameters, SmolLM2-135M-Instruct, from one imitated start per task.
+"""A pretrained model of 135 M parameters, SmolLM2-135M-Instruct, on four tasks, from one imitated start per task.
 
     python -m benchmarks.real_model --world treasure --local --seeds 3
-    python -m benchmarks.real_model --world treasure --local --arms grpo --first-seed 1 --seeds 2
-    python -m benchmarks.real_model --world treasure --picture grpo '3spo, half the steps'     # of the runs on file
+    python -m benchmarks.real_model --world clerk --local --arms grpo --seeds 3
 
 The model is converted and the start is imitated once (``runs/real_model``). Prompts, limits, episodes per iteration and
-the learning rate are equal for all methods; what belongs to a method alone is at its default. Success is that of the
-policy on test games at temperature 1.
+the learning rate are equal for all arms of a task. Success is that of the policy on test games at temperature 1.
+`benchmarks.real_methods` compares methods, from several starts.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import airline, clerk
-from benchmarks.doc_tables import on_file
-from benchmarks.equal_steps import plot, sets
-from benchmarks.grid import Arm, grid_parser, markdown, run_command, run_grid
-from benchmarks.report import RESULTS
+from benchmarks.equal_steps import sets
+from benchmarks.grid import Arm, grid_parser, markdown, run_grid
 
 FOLDER = Path("runs/real_model")
 BASE = FOLDER / "smollm2"
@@ -74,8 +72,7 @@ WORLDS = {
          f"env.test_tasks={CLERK}/test.jsonl", "max_turns=4", "max_response_tokens=72", "max_model_len=512"),
         ("iterations=10", "eval_interval=5", "checkpoint_interval=10", "eval_episodes=132"),
         episodes=48, group=8, steps=140,
-        sft=(f"demonstration_data={CLERK}/demonstrations.jsonl", "tasks_per_iteration=32", "group_size=1",
-             "iterations=6", "eval_episodes=0"),
+        sft=("tasks_per_iteration=32", "group_size=1", "iterations=6", "eval_episodes=0"),
     ),
     "airline": World(
         "pivot",
@@ -85,35 +82,20 @@ WORLDS = {
         sft=(f"env.pivots={AIRLINE / airline.TURNS}",),
     ),
 }  # fmt: skip
-#: Where 3spo was at 1.00 after a third of its steps.
-HALF = "3spo, half the steps"
 LORA = "grpo, LoRA"
-#: As many updates per iteration as 3spo makes at least.
-UPDATES = "grpo, 8 updates"
-#: StepPO's critic is a second network of this size: its rate is above the policy's, and it trains alone at first. The
-#: paper's clip range (0.0003) is below the difference between engine and learner in bfloat16.
-STEPPO = ("algo=steppo", "critic_lr=5e-5", "critic_warmup=1", "clip_low=0.02", "clip_high=0.03")
 #: What an arm changes at last.
-LAST = {
-    HALF: ("iterations=6", "eval_interval=2", "checkpoint_interval=6"), LORA: ("lora_rank=16", "lr=2e-4"),
-    UPDATES: ("minibatches=8",),
-}  # fmt: skip
+LAST = {LORA: ("lora_rank=16", "lr=2e-4")}
 
 
 def methods(world: World) -> dict[str, tuple[str, ...]]:
-    """The keys of each method on a task."""
+    """The keys of each arm on a task; `benchmarks.real_methods` compares methods."""
     tasks = f"tasks_per_iteration={world.episodes // world.group}"
-    search = ("algo=3spo", tasks, f"search_steps={world.steps}")
-    groups = ("algo=grpo", tasks, f"group_size={world.group}")
-    single = (f"tasks_per_iteration={world.episodes}", "group_size=1")
     if world.env == "pivot":
         turns = ("algo=pivotrl", tasks, f"group_size={world.group}")
         files = {"pivotrl": airline.PIVOTS, "pivotrl, random turns": airline.RANDOM}
         return {name: (*turns, f"env.pivots={AIRLINE / file}") for name, file in files.items()}
-    return {
-        "grpo": groups, LORA: groups, UPDATES: groups, "3spo": search, HALF: search,
-        "steppo": (*STEPPO, *single), "chain-gae (ours)": ("algo=chain-gae", *single),
-    }  # fmt: skip
+    groups = ("algo=grpo", tasks, f"group_size={world.group}")
+    return {"grpo": groups, LORA: groups}
 
 
 def start_of(name: str) -> Path:
@@ -123,18 +105,23 @@ def start_of(name: str) -> Path:
     """
     world, folder = WORLDS[name], FOLDER / name
     if not BASE.is_dir():
-        run_command(["model", "smollm2", "--output", str(BASE)])
+        command("model", "smollm2", "--output", str(BASE))
     if name == "clerk":
         return clerk_start(world)
     if not folder.is_dir():
         base = tools_base() if name == "airline" else BASE
         keys = sets((*world.keys, *world.sft))
-        run_command(["sft", "--env", world.env, "--model", str(base), "--output", str(folder), *keys])
+        command("sft", "--env", world.env, "--model", str(base), "--output", str(folder), *keys)
     if name == "airline" and not (AIRLINE / airline.PIVOTS).is_file():
         flags = ["--local", "--traces", str(airline.train_turns(AIRLINE)), "--model", str(folder)]
-        print(run_command(["pivot", "profile", *flags, *sets(world.keys)]))
+        command("pivot", "profile", *flags, *sets(world.keys))
         airline.choose(AIRLINE)
     return folder
+
+
+def command(*words: str) -> None:
+    """Run a command of run.py in a process of its own, which does not keep its memory beside that of later runs."""
+    subprocess.run([sys.executable, "-m", "rl_agents", *words], check=True)
 
 
 def tools_base() -> Path:
@@ -147,15 +134,17 @@ def tools_base() -> Path:
     return base
 
 
-def clerk_start(world: World) -> Path:
-    """Return the start of the tool task: the model after imitating chats of a file."""
-    run = FOLDER / "clerk"
+def clerk_start(world: World, number: int = 0) -> Path:
+    """Return a start of the tool task: the model after imitating chats of a file."""
+    name = f"clerk-{number}" if number else "clerk"
+    run, data = FOLDER / name, FOLDER / f"{name}_data"
     clerk.write(CLERK)  # the servers' file names this checkout
+    clerk.write(data, number + 1)
     if not run.is_dir():
-        base, keys = tools_base(), sets((*world.keys, *world.sft, "lr=5e-5"))
-        run_command(
-            ["--algo", "sft", "--env", world.env, "--local", "--output", str(run), "--set", f"model={base}", *keys]
-        )
+        demonstrated = f"demonstration_data={data}/demonstrations.jsonl"
+        keys = sets((*world.keys, *world.sft, demonstrated, "lr=5e-5", f"model={tools_base()}"))
+        flags = ["--algo", "sft", "--env", world.env, "--local", "--output", str(run), "--seed", str(number)]
+        command(*flags, *keys)
     return max(run.glob("checkpoints/*/hf"))
 
 
@@ -170,21 +159,11 @@ def main() -> None:
     parser = grid_parser(__doc__, "")
     parser.add_argument("--world", default="treasure", choices=list(WORLDS))
     parser.add_argument("--arms", nargs="+")
-    parser.add_argument("--picture", nargs="+", metavar="ARM", help="only draw these arms, of the runs on file")
     args = parser.parse_args()
-    if args.picture:
-        return picture(args.world, args.picture)
     args.name = args.name or f"real_model_{args.world}"
     world, start = WORLDS[args.world], start_of(args.world)
     arms = run_grid([arm(name, world, start) for name in args.arms or methods(world)], args)
     print(markdown(arms))
-
-
-def picture(name: str, arms: Sequence[str]) -> None:
-    """Write results/real_model_NAME.png, of the runs on file: success over environment steps."""
-    found = {arm: on_file(f"real_model_{name}")[arm] for arm in arms}
-    seeds = " and ".join(sorted({str(len(runs)) for runs in found.values()}))
-    plot(found, RESULTS / f"real_model_{name}.png", f"SmolLM2-135M-Instruct, {name}, {seeds} seeds")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks.equal_steps import sets
 from benchmarks.grid import trained
+from benchmarks.real_methods import methods as compared
 from benchmarks.real_model import TRAIN, WORLDS, methods, start_of
 from benchmarks.report import command_line, write_result
 from benchmarks.timing import in_new_process
@@ -47,7 +48,7 @@ def spent(name: str, seed: int, start: Path) -> dict[str, float]:
     """CPU seconds by environment step and by trained token, and the parts' shares of wall time, in the second
     iteration."""
     world = WORLDS["treasure"]
-    keys = (*methods(world)[name], *TRAIN, f"env={world.env}", f"model={start}", *world.keys)
+    keys = (*{**compared(world), **methods(world)}[name], *TRAIN, f"env={world.env}", f"model={start}", *world.keys)
     limits = ("env.success_return=1", "iterations=2", "eval_interval=0", "eval_episodes=0", "checkpoint_interval=0")
     with trained(("--local", *sets((*keys, *limits))), seed) as output:
         first, last = RunFolder(output).read_metrics()[-2:]
