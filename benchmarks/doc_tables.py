@@ -171,14 +171,8 @@ def three_spo_unit() -> str:
 
 
 #: Name in the mark -> function that makes the table.
-def pretrained() -> str:
-    from benchmarks.real_methods import table  # it imports this module
-
-    return table("treasure")
-
-
 TABLES: Mapping[str, Callable[[], str]] = {
-    "real methods": pretrained,
+    **{f"real methods, {world}": by("real_methods", "table", world) for world in ("treasure", "clerk")},
     **{f"figure {name}": partial(page_figures.sentence, name) for name in page_figures.CALLS},
     **MODELS,
     "3spo unit": three_spo_unit,
@@ -219,7 +213,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "distill": Table(CURVE, {"real_model_treasure": ("grpo",), "distill_treasure": ()}, head="method"),
     "clerk": Table(PRETRAINED, {"real_model_clerk": ()}, head="method"),
     "airline": Table(PRETRAINED, {"real_model_airline": ()}, head="method"),
-    "shop": Table(PRETRAINED, {"real_model_webshop": ()}, head="method"),
     **{
         environment: Table(CUT, {f"active_{environment}": ()}, ("force_answer, ",))
         for environment in (

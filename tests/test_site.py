@@ -44,10 +44,8 @@ def test_the_reference_is_generated(site: Path) -> None:
 
 
 def test_pictures_and_pages_from_outside_docs_are_found(site: Path) -> None:
-    assert (site / "results" / "real_model_treasure.png").is_file()
-    assert 'src="../results/real_model_treasure.png"' in (site / "tutorials" / "real-model-on-a-laptop.html").read_text(
-        encoding="utf-8"
-    )
+    assert (site / "results" / "real_methods.png").is_file()
+    assert 'src="../results/real_methods.png"' in (site / "research" / "benchmarks.html").read_text(encoding="utf-8")
     assert 'href="project/CHANGELOG.html"' in (site / "index.html").read_text(encoding="utf-8")
 
 
