@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 
 from benchmarks import equal_steps_page as equal
+from benchmarks import real_methods
 from benchmarks.claims.judge import CONFIDENCE
 from benchmarks.doc_tables import COLUMNS, lasts, on_file, turns_until
 from benchmarks.equal_steps import METHODS, WORLDS
 from benchmarks.exact_worlds.__main__ import table as worlds_table
+from benchmarks.referee import over_starts
 from benchmarks.report import load, shown
 from benchmarks.several_starts import at_budget as at_end
 from benchmarks.several_starts import runs_on_file
@@ -195,6 +197,13 @@ def another_start() -> str:
 
 def lost_lead() -> str:
     return joined(lead("webshop", "3spo", "grpo")[1:5], f"{abs(fmean(from_other_start('3spo'))):.2f}")
+
+
+def which_pretrained() -> str:
+    means = {method: f"{over_starts(found).mean:.2f}" for method, found in real_methods.ends("treasure").items()}
+    budget = f"{real_methods.BUDGETS['treasure'].tokens / 1000:.1f} k"
+    ahead, behind = ("3spo", "chain-gae (ours)", "grpo"), ("vspo", "ppo", "gigpo", "steppo")
+    return joined(*(means[method] for method in ahead), budget, *(means[method] for method in behind))
 
 
 # --- figures of other benchmarks
@@ -397,6 +406,7 @@ RECORDS: Mapping[str, Record] = {
     "which 3spo": choice_of_search,
     "which critic": choice_of_critics,
     "which dapo": choice_of_groups,
+    "which pretrained": which_pretrained,
     "which sft": lambda: joined(started("real_model_treasure", "grpo"), ended("real_model_treasure", "grpo")),
     "which t3": lambda: percent([*saved("t3", T3), *saved("t3_circuit_decoding", CIRCUITS_T3)]),
     "family": every_method,
