@@ -29,19 +29,13 @@ Generate = Callable[[int, OnTokens | None], Awaitable[Completion]]
 
 
 class DeltaLog:
-    """The deltas of a request's answers, for any number of readers, each of which gets all from the beginning.
-
-    Attributes:
-        began: time of the first one (`time.monotonic`); 0: there is none yet.
-    """
+    """The deltas of a request's answers, for any number of readers, each of which gets all from the beginning."""
 
     def __init__(self, ended: bool = False) -> None:
-        self.began = 0.0
         self._deltas: list[Delta] = []
         self._ended, self._news = ended, asyncio.Event()
 
     def add(self, delta: Delta) -> None:
-        self.began = self.began or time.monotonic()
         self._deltas.append(delta)
         self._notify()
 

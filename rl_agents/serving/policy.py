@@ -19,7 +19,6 @@ from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion, EngineError, EngineSettings, Likeliest, Sampling
 from rl_agents.inference.model_shape import check_model_dir, read_config
 from rl_agents.inference.weight_update_gate import Gate, Running
-from rl_agents.serving.metrics import EngineMeter
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.source import Checkpoint, find_checkpoint, present
 from rl_agents.web.errors import ApiError
@@ -65,8 +64,6 @@ class PolicyReplica:
         checkpoint = find_checkpoint(options.checkpoint) if options.follow else present(checkpoint, options.checkpoint)
         self._engine = build_engine(replace(settings, model_dir=str(checkpoint.hf_dir)))
         self._target = Target(0, checkpoint)
-        self._meter = EngineMeter()
-        self._meter.serves(checkpoint.label)
         self._gate = Gate(settings.max_batch, options.drain_s, patient=False)
         self._loading = asyncio.Lock()
         self._failed: tuple[int, float] = (0, 0.0)
@@ -110,12 +107,8 @@ class PolicyReplica:
     async def _running(self, prompt_ids: Sequence[int], sampling: Sampling, target: Target) -> AsyncIterator[str]:
         """Sample inside, with the weights that a request asks for; yield the label of their checkpoint."""
         await self._keep_up(target)
-        try:
-            async with self._gate.call(Running(len(prompt_ids), sampling.max_tokens)):
-                self._meter.running(self._gate.running)
-                yield self._target.checkpoint.label
-        finally:
-            self._meter.running(self._gate.running)
+        async with self._gate.call(Running(len(prompt_ids), sampling.max_tokens)):
+            yield self._target.checkpoint.label
 
     async def load(self, target: Target) -> None:
         """Serve ``target``, unless this replica already serves it or a later one.
@@ -132,7 +125,6 @@ class PolicyReplica:
                 self._broken = f"new weights ({target.checkpoint.label}) were loaded in part"
                 await self._engine.load_weights(weights, target.number)
                 self._broken, self._target = "", target
-        self._meter.serves(target.checkpoint.label)
         logger.info("serving %s", target.checkpoint.label)
 
     async def served(self) -> Target:

@@ -31,7 +31,6 @@ from rl_agents.gateway.dialects import chat_completions, error_body, messages, m
 from rl_agents.gateway.routes import json_route, model_routes
 from rl_agents.gateway.stream_view import opened_thought
 from rl_agents.inference.base import Completion, EngineError, OnTokens, Sampling
-from rl_agents.serving.metrics import Meter
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import PolicyReplica, RemotePolicy, Sampled, Target
 from rl_agents.serving.request_params import check_engine, of_choice, read_params
@@ -83,7 +82,7 @@ class Service(CallServer):
         )
         super().__init__(context.template, limits)
         self._options, self._settings, self._policy, self._kind = options, settings, policy, kind
-        self.meter, self.sessions = Meter(), Sessions(options, settings, context)
+        self.sessions = Sessions(options, settings, context)
         self._target, self._traits = Target(0, checkpoint), traits(checkpoint)
         #: A message for the model: a first observation of the environment, once there is one.
         self._example = "hello"
@@ -127,15 +126,12 @@ class Service(CallServer):
 
     def begin(self, request: Request, dialect: ModuleType, body: bytes) -> tuple[ModelCall, PendingRequest]:
         """See `rl_agents.gateway.routes.ModelService`; every name of a model is answered."""
-        with self.meter.request(dialect.PATH.removeprefix("/v1/").replace("/", "_")) as counting:
-            call, sampling, structure = read_params(dialect.read(json_object(body)))
-            call.ignored["model"] += call.model != self.limits.model_name
-            pending = self.answer(call, sampling, structure)
-            counting.append(pending)
-        return call, pending
+        call, sampling, structure = read_params(dialect.read(json_object(body)))
+        call.ignored["model"] += call.model != self.limits.model_name
+        return call, self.answer(call, sampling, structure)
 
     def answer(self, call: ModelCall, sampling: Sampling, structure: Structure | None) -> PendingRequest:
-        """Begin to answer a request, or raise `ApiError` (400): its prompt cannot be rendered or leaves no room."""
+        """Begin to answer a request, or raise `ApiError` (400): its prompt cannot be rendered, or leaves too few tokens."""
         check_engine(sampling, structure, self._kind)
         prompt, tag = self._prompt_ids(call), ""
         if structure is not None:
@@ -143,6 +139,9 @@ class Service(CallServer):
             thinks = any("<think>" in text for text in texts)
             tag = structure.tag(opened_thought(self.template, prompt), thinks)
         budget, stops = self.budget(call, len(prompt)), self.template.stop_token_ids
+        if (call.max_tokens or 0) > (room := self.limits.max_model_len - len(prompt)):
+            found = f"at most {room} after a prompt of {len(prompt)} tokens (max_model_len={self.limits.max_model_len})"
+            raise bad_request(f"max_tokens={call.max_tokens}: {found}", "max_tokens")
         samplings = [of_choice(sampling, budget, stops, index, tag) for index in range(call.count)]
         pending = PendingRequest(call=call, number=secrets.randbits(62), prompt_tokens=len(prompt), continues=False)
         pending.begin(self._answer(pending, prompt, samplings))
@@ -165,20 +164,15 @@ class Service(CallServer):
         self, prompt_ids: Sequence[int], sampling: Sampling, streams: bool
     ) -> AsyncGenerator[Sampled, None]:
         """Yield an answer part by part, or as one part unless it ``streams``."""
-        self.meter.called(1)
-        try:
-            if not streams:
-                yield await self._policy.generate(prompt_ids, sampling, self._target)
-                return
-            async with aclosing(self._policy.stream(prompt_ids, sampling, self._target)) as stream:
-                async for part in stream:
-                    yield part
-        finally:
-            self.meter.called(-1)
+        if not streams:
+            yield await self._policy.generate(prompt_ids, sampling, self._target)
+            return
+        async with aclosing(self._policy.stream(prompt_ids, sampling, self._target)) as stream:
+            async for part in stream:
+                yield part
 
     def count(self, request: Request, body: bytes) -> int:
-        with self.meter.request("count_tokens"):
-            return len(self._prompt_ids(read_params(messages.read_count(json_object(body)))[0]))
+        return len(self._prompt_ids(read_params(messages.read_count(json_object(body)))[0]))
 
     def _prompt_ids(self, call: ModelCall) -> list[int]:
         tools = [tool.to_openai() for tool in call.tools]
@@ -198,11 +192,8 @@ class Service(CallServer):
         session: AgentSession | None = None
 
         async def generate(prompt: Sequence[int], sampling: Sampling) -> Completion:
-            began = time.monotonic()
-            with self.meter.request("session"):
-                async with answering(self._options.request_timeout_s):
-                    ((label, completion),) = [part async for part in self._sampled(prompt, sampling, False)]
-            self.meter.sampled("session", began, len(prompt), len(completion.token_ids))
+            async with answering(self._options.request_timeout_s):
+                label, completion = await self._policy.generate(prompt, sampling, self._target)
             assert session is not None
             session.label = label
             return replace(completion, policy_version=0)
@@ -316,7 +307,6 @@ class Service(CallServer):
         while True:
             await asyncio.sleep(min(SWEEP_S, self._options.session_idle_s))
             self.sessions.sweep()
-            self.meter.set("sessions_open", self.sessions.count)
 
 
 async def _read(kind: type[BodyT], request: Request) -> BodyT:

@@ -25,7 +25,6 @@ class Turn:
         messages: the state: everything before the turn.
         tools: available tools.
         action: the demonstrated assistant message.
-        harness: see `rl_agents.traces.formats.Trace`.
     """
 
     turn_id: str
@@ -35,7 +34,6 @@ class Turn:
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...]
     action: Message
-    harness: str = ""
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -152,7 +150,6 @@ def _turn(trace: Trace, place: int, number: int) -> Turn:
         messages=state,
         tools=trace.tools,
         action=action,
-        harness=trace.harness,
     )
 
 

@@ -122,6 +122,16 @@ def test_a_seed_repeats_an_answer_and_choices_differ(babbler: Server) -> None:
     assert [content(chunks, i) for i in range(4)] == [choice["message"]["content"] for choice in first]
 
 
+def test_more_tokens_than_the_context_has_left_are_refused(server: Server, babbler: Server) -> None:
+    room = MAX_TOKENS - babbler.chat(max_tokens=1).json()["usage"]["prompt_tokens"]
+    assert babbler.chat(max_tokens=room).status_code == 200
+    for fields in ({"max_tokens": 100_000}, {"max_completion_tokens": room + 1}):
+        status, code, message = problem(babbler.chat(**fields))
+        assert (status, code) == (400, "invalid_value") and f"at most {room} after a prompt" in message
+        assert f"(max_model_len={MAX_TOKENS})" in message
+    assert server.chat(max_tokens=50).status_code == 200, "the operator's max_output_tokens=40 limits an answer"
+
+
 def test_tool_calls_come_as_calls(caller: Server) -> None:
     plain = caller.chat().json()["choices"][0]
     assert "<tool_call>" in plain["message"]["content"] and plain["finish_reason"] == "stop"

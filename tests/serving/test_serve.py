@@ -22,7 +22,6 @@ from rl_agents import plugins
 from rl_agents.chat.template import load_tokenizer
 from rl_agents.envs.base import ENVIRONMENTS
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.serving.metrics import METRICS, PREFIX
 from rl_agents.serving.source import find_checkpoint, served_settings
 from rl_agents.trainer.checkpoint import write_atomically
 
@@ -258,25 +257,3 @@ def test_the_openai_client_just_works(hosted: Hosted) -> None:
     assert hosted.roll("000003").status_code == 200
     called = client.chat.completions.create(model=MODEL, messages=messages, tools=[TOOL]).choices[0]
     assert called.finish_reason == "tool_calls" and called.message.tool_calls[0].function.arguments == '{"a": 1}'
-
-
-def test_rays_endpoint_shows_every_metric(hosted: Hosted) -> None:
-    """The last one: its processes report every ten seconds, and by now all has happened."""
-    import ray
-
-    url = f"http://127.0.0.1:{ray.nodes()[0]['MetricsExportPort']}/metrics"
-    ending = {"counter": "_total", "gauge": "", "histogram": "_bucket"}
-    names = {f"ray_{PREFIX}{name}{ending[metric.kind]}{{" for name, metric in METRICS.items()}
-    outcomes = ['outcome="ok"', 'outcome="context_length_exceeded"']
-    words = ['api="chat_completions"', 'api="responses"', 'api="messages"', *outcomes]
-    deadline = time.monotonic() + 60  # replicas and proxy report each at its own time
-    while True:
-        text = httpx.get(url).text
-        requests = "".join(line for line in text.splitlines() if line.startswith(f"ray_{PREFIX}requests_total"))
-        gauges = [line for line in text.splitlines() if f"ray_{PREFIX}checkpoint{{" in line]
-        serving = ["demo/000003" in line for line in gauges if line.endswith(" 1.0")]
-        missing = [name for name in names if name not in text] + [word for word in words if word not in requests]
-        if not missing and serving == [True]:
-            break
-        assert time.monotonic() < deadline, missing or gauges
-        time.sleep(0.5)
