@@ -28,7 +28,7 @@ SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 		{ echo "rl_agents needs Python 3.11-3.13; name one with: make PYTHON=python3.11"; exit 2; }
 	$(UV) venv --quiet --clear --python $(PYTHON) --seed .venv
-	$(UV) pip install --quiet --python $(PY) $(TORCH_SOURCE) --constraint $(CONSTRAINTS) --editable '.[$(EXTRA),lora,dense,mcp,reasoning-gym,textarena,docs,dev]'
+	$(UV) pip install --quiet --python $(PY) $(TORCH_SOURCE) --constraint $(CONSTRAINTS) --editable '.[$(EXTRA),lora,similarity,mcp,reasoning-gym,textarena,docs,dev]'
 	@touch $@
 
 $(UV):

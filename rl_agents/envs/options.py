@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, Literal, TypeVar
 
 from rl_agents.config.options import key, keys_of, off, on
-from rl_agents.errors import InputError
-from rl_agents.retrieval.dense import DenseRetriever
-from rl_agents.retrieval.passages import PassageStore, Retriever
 
 
 @dataclass(frozen=True)
@@ -58,32 +54,6 @@ class ThoughtsKey:
         "tag for thoughts in the prompt; the PRS paper uses reasoning (appendix A)",
         needs=on(prompt="paper"),
     )
-
-
-@dataclass(frozen=True)
-class RetrieverKeys:
-    """How a search finds passages: `PassageStore` or `DenseRetriever`. A model's own prompts precede the texts."""
-
-    retriever: Literal["bm25", "dense"] = key("bm25", "search by words or by vectors")
-    retriever_model: str = key("", "folder of a sentence-transformers model", needs=on(retriever="dense"))
-
-    def __post_init__(self) -> None:
-        if self.retriever == "dense" and not self.retriever_model:
-            needed = "env.retriever_model=DIR, the folder of a sentence-transformers model"
-            raise InputError(f"env.retriever=dense needs {needed}")
-
-    def over(self, store: PassageStore) -> Retriever:
-        """Return the retriever that these keys describe.
-
-        Raises:
-            InputError: no usable model for a dense one.
-        """
-        return store if self.retriever == "bm25" else _dense(store, self.retriever_model)
-
-
-@lru_cache(maxsize=64)  # a model is loaded once
-def _dense(store: PassageStore, model: str) -> Retriever:
-    return DenseRetriever(store, model, key="env.retriever_model")
 
 
 @dataclass(frozen=True)

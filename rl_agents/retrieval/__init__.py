@@ -1,1 +1,1 @@
-"""Retrieval of passages: BM25 over posting lists, or dense vectors."""
+"""Retrieval of passages: BM25 over posting lists."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rl_agents.data.building import Report, cached_file, new_database, open_finished, paced, printed
 from rl_agents.data.tables import fingerprint, object_of, open_table, table_files, text_of
@@ -82,13 +82,6 @@ class Hit:
 
     passage: Passage
     score: float
-
-
-class Retriever(Protocol):
-    """Text -> passages."""
-
-    def search(self, query: str, count: int) -> list[Hit]:
-        """Return the best ``count`` passages, best first."""
 
 
 class PassageStore:

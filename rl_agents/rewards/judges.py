@@ -247,25 +247,18 @@ class OpenAIJudge:
         return float(found[1] is not None)
 
     async def _reply(self, prompt: str, about: str) -> str:
-        return str((await self._choice(prompt, about))["message"]["content"] or "")
-
-    async def _choice(self, prompt: str, about: str, **more: Any) -> dict[str, Any]:
-        """Return the first choice of a chat completion; ``more`` are other fields of the request."""
         body = {
             "model": self.model,
             "messages": [{"role": "user", "content": prompt}],
             "temperature": 0,
             "max_completion_tokens": MAX_REPLY_TOKENS,
-            **more,
         }
         try:
             reply = await self.server.post("/chat/completions", body)
         except ServerError as error:
             raise self._error(str(error), about) from None
         try:
-            choice: dict[str, Any] = reply["choices"][0]
-            choice["message"]["content"]
-            return choice
+            return str(reply["choices"][0]["message"]["content"] or "")
         except (KeyError, IndexError, TypeError):
             raise self._error(f"no chat completion in {json.dumps(reply)[:SHOWN]!r}", about) from None
 

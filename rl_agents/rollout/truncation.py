@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from rl_agents.config import Settings
 from rl_agents.envs.base import EnvSpec, env_spec
 from rl_agents.errors import InputError, unknown
+from rl_agents.installation import pip_install
 from rl_agents.plugins import Entry, claim
-from rl_agents.retrieval.dense import load_sentence_model
 from rl_agents.tools.thoughts import read_thoughts
 
 Vector = NDArray[np.float32]
@@ -67,7 +67,16 @@ def make_embedder(name: str) -> Embedder:
         return hashed_ngrams
     if not Path(name).is_dir():
         raise InputError(f"truncation_embedder={name}: neither `ngrams` nor a model folder")
-    model = load_sentence_model(name, "truncation_embedder", "similarity")
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        install = f"pip install {pip_install('similarity')}"
+        raise InputError(f"truncation_embedder={name} needs sentence-transformers: {install}") from error
+    try:
+        model = SentenceTransformer(name, local_files_only=True)
+    except Exception as error:  # the loaders raise many types
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(f"truncation_embedder={name}: cannot be loaded: {reason}") from error
     return lambda text: normalized(np.asarray(model.encode(text, show_progress_bar=False), dtype=np.float32))
 
 

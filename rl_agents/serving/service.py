@@ -131,7 +131,7 @@ class Service(CallServer):
         return call, self.answer(call, sampling, structure)
 
     def answer(self, call: ModelCall, sampling: Sampling, structure: Structure | None) -> PendingRequest:
-        """Begin to answer a request, or raise `ApiError` (400): its prompt cannot be rendered, or leaves too few tokens."""
+        """Begin to answer, or raise `ApiError` (400): the prompt cannot be rendered, or too few tokens are left."""
         check_engine(sampling, structure, self._kind)
         prompt, tag = self._prompt_ids(call), ""
         if structure is not None:

@@ -10,14 +10,14 @@ import pytest
 
 from rl_agents.config.options import Key, Need, keys_of, plain_text
 from rl_agents.envs.base import ENVIRONMENTS, EnvSpec, env_spec
-from rl_agents.envs.options import AgentKeys, JudgeKeys, PlayerKey, PromptKey, RetrieverKeys
+from rl_agents.envs.options import AgentKeys, JudgeKeys, PlayerKey, PromptKey
 
 DOCS = Path(__file__).parents[2] / "docs"
 TABLE = re.compile(r"\| key \| default \| values \| meaning \|\n(?:\|.*\n)*")
 
 
 #: Keys that several environments have stand below those of one alone.
-SHARED = {name for keys in (AgentKeys, PlayerKey, PromptKey, RetrieverKeys, JudgeKeys) for name in keys_of(keys)}
+SHARED = {name for keys in (AgentKeys, PlayerKey, PromptKey, JudgeKeys) for name in keys_of(keys)}
 
 
 def key_table(spec: EnvSpec) -> str:

@@ -1,27 +1,21 @@
-"""PaperSearch: rewards by hand, libraries, the episode, fuzzed calls, files, citations, the served selector."""
+"""PaperSearch: rewards by hand, libraries, the episode, fuzzed calls, files, citations."""
 
 import json
-from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from environments import starts, with_keywords
-from loopback import Loopback, loopback, saying, together
 
-from rl_agents.background import wait
-from rl_agents.envs.base import env_spec, named_env, read_env_options
-from rl_agents.envs.options import RetrieverKeys
-from rl_agents.envs.paper_search import PaperSearchOptions, demonstrations, selectors, state, tasks
+from rl_agents.envs.base import named_env
+from rl_agents.envs.paper_search import PaperSearchOptions, demonstrations, state, tasks
 from rl_agents.envs.paper_search import env as prompts
 from rl_agents.envs.paper_search.demonstrations import SMALL, written
 from rl_agents.envs.paper_search.env import PaperSearchEnv
 from rl_agents.envs.paper_search.library import Library, Paper, Task
-from rl_agents.envs.paper_search.selectors import PROMPT, ServerSelector, facet_relevance, make_selector
-from rl_agents.envs.paper_search.state import CallRunner, Refused, SearchState, discovery_reward, measures
+from rl_agents.envs.paper_search.state import CallRunner, Refused, SearchState, discovery_reward, measures, relevance
 from rl_agents.errors import InputError
-from rl_agents.rewards.judges import JudgeError
 
 make = partial(named_env, "paper_search")
 task_ids = with_keywords("paper_search", tasks.task_ids)
@@ -33,17 +27,6 @@ started = starts("paper_search", TASK)
 SMALL_TASK = "small/test/006-05"
 
 
-class Scores:
-    """A selector with a score for every paper, and a note of what it was asked."""
-
-    def __init__(self, scores: dict[str, float]) -> None:
-        self.known, self.asked = scores, list[str]()
-
-    async def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
-        self.asked += paper_ids
-        return [self.known[paper_id] for paper_id in paper_ids]
-
-
 #: Five papers answer "moss"; a cites d and e, f cites a.
 PAPERS = (
     Paper("a", "moss one", "", ("d", "e", "elsewhere")), Paper("b", "moss two", ""), Paper("c", "moss three", ""),
@@ -52,11 +35,16 @@ PAPERS = (
 SCORES = {"a": 0.9, "b": 0.25, "c": 0.5, "d": 0.75, "e": 0.125, "f": 1.0, "g": 0.005}
 
 
-def hand_turn(**prices: float) -> tuple[CallRunner, Scores]:
-    selector = Scores(SCORES)
-    library = Library.in_memory(PAPERS, RetrieverKeys())
+def hand_turn(**prices: float) -> tuple[CallRunner, list[str]]:
+    """A turn with the scores above, and the papers whose score was asked for."""
+    asked: list[str] = []
+
+    def score(task: Task, library: Library, paper_id: str) -> float:
+        asked.append(paper_id)
+        return SCORES[paper_id]
+
     begun = SearchState(Task("t", "moss", frozenset("acdf")))
-    return CallRunner(begun, library, selector, PaperSearchOptions(**prices)), selector
+    return CallRunner(begun, Library.in_memory(PAPERS), PaperSearchOptions(**prices), score), asked
 
 
 def small_env(**options: object) -> PaperSearchEnv:
@@ -77,28 +65,29 @@ def test_rules_by_hand() -> None:
     ):  # fmt: skip
         found = measures(set(kept), set(annotated))
         assert (found.precision, found.recall, found.f1) == pytest.approx(expected)
-    wanted = ("moss", "kite", "island")
-    assert facet_relevance(wanted, wanted) == 1
-    assert facet_relevance(wanted, ("moss", "kite", "town")) == pytest.approx(8 / 27)
-    assert facet_relevance(wanted, ("fern", "kite", "town")) == pytest.approx(1 / 27)
-    assert facet_relevance(wanted, ("fern", "sail", "town")) == 0
+    wanted, facets = ("moss", "kite", "island"), dict.fromkeys("abcd", ("fern", "sail", "town"))
+    facets |= {"a": ("moss", "kite", "island"), "b": ("moss", "kite", "town"), "c": ("fern", "kite", "town")}
+    library = Library.in_memory([Paper(name, name, "", (), own) for name, own in facets.items()])
+    scores = [relevance(Task("t", "", frozenset("d"), wanted), library, name) for name in "abcd"]
+    assert scores == pytest.approx([1, 8 / 27, 1 / 27, 0])
+    assert [relevance(Task("t", "", frozenset("d")), library, name) for name in "ad"] == [0, 1]
 
 
 def test_an_episode_by_hand() -> None:
     # "moss" finds a, b, c, e, g, but g scores 0.005 and is dropped: 0.9 + 0.5 + 0.25
-    turn, selector = hand_turn()
-    found = wait(turn.search({"query": "moss"}))
+    turn, asked = hand_turn()
+    found = turn.search({"query": "moss"})
     assert [paper.paper_id for paper in found] == ["a", "b", "c", "e"]
     assert turn.reward == pytest.approx(1.65)
     # a is cited by f and cites d and e; e is there already: 1.0 + 0.75
-    assert [paper.paper_id for paper in wait(turn.expand({"paper_id": " a "}))] == ["f", "d"]
+    assert [paper.paper_id for paper in turn.expand({"paper_id": " a "})] == ["f", "d"]
     assert turn.reward == pytest.approx(1.65 + 1.75)
     # everything again, in other letters: -0.5; nothing else changes
     for call, reason in (
-        (lambda: wait(turn.search({"query": "  MOSS "})), state.REPEATED_QUERY),
-        (lambda: wait(turn.search({"query": " \n"})), state.EMPTY_QUERY),
-        (lambda: wait(turn.expand({"paper_id": "a"})), state.REPEATED_EXPANSION),
-        (lambda: wait(turn.expand({"paper_id": "g"})), state.UNKNOWN_PAPER),
+        (lambda: turn.search({"query": "  MOSS "}), state.REPEATED_QUERY),
+        (lambda: turn.search({"query": " \n"}), state.EMPTY_QUERY),
+        (lambda: turn.expand({"paper_id": "a"}), state.REPEATED_EXPANSION),
+        (lambda: turn.expand({"paper_id": "g"}), state.UNKNOWN_PAPER),
     ):
         with pytest.raises(Refused) as refused:
             call()
@@ -106,21 +95,21 @@ def test_an_episode_by_hand() -> None:
     assert turn.reward == pytest.approx(3.4 - 4 * 0.5)
     assert turn.state.refused == 4 and turn.ran == 6 and len(turn.state.pool) == 6
     # f cites a alone, which is known: an expansion that finds nothing is allowed, and earns nothing
-    assert wait(turn.expand({"paper_id": "f"})) == () and turn.reward == pytest.approx(1.4)
+    assert turn.expand({"paper_id": "f"}) == () and turn.reward == pytest.approx(1.4)
     # nobody is asked about a paper twice, dropped ones included
-    assert wait(turn.search({"query": "moss five"})) == () and len(selector.asked) == len(set(selector.asked)) == 7
+    assert turn.search({"query": "moss five"}) == () and len(asked) == len(set(asked)) == 7
     # kept: a, c, d, f of the annotated a, c, d, f
     assert turn.state.kept == frozenset("acdf") and measures(turn.state.kept, turn.state.task.relevant).f1 == 1.0
 
 
 def test_costs_and_limits() -> None:
     turn, _ = hand_turn(search_cost=0.1, expand_cost=0.2)
-    wait(turn.search({"query": "moss"}))
-    wait(turn.expand({"paper_id": "a"}))
+    turn.search({"query": "moss"})
+    turn.expand({"paper_id": "a"})
     with pytest.raises(Refused):
-        wait(turn.expand({"paper_id": "a"}))
+        turn.expand({"paper_id": "a"})
     assert turn.reward == pytest.approx(1.65 - 0.1 + 1.75 - 0.2 - 0.5)
-    library = Library.in_memory(PAPERS, RetrieverKeys())
+    library = Library.in_memory(PAPERS)
     assert library.neighbors("a", 1, 1) == ["f", "d"]
     assert library.neighbors("a", 0, 9) == ["d", "e"]
     assert library.neighbors("a", 9, 0) == ["f"]
@@ -193,17 +182,6 @@ def test_a_rebuilt_prompt_holds_the_whole_state(style: str) -> None:
     assert f"expand {first.paper_id}" in text and env.state.task.query in text
 
 
-@pytest.mark.parametrize(
-    ("options", "key"), [({"retriever": "dense"}, "retriever_model"), ({"selector": "openai"}, "selector_url")]
-)
-def test_bad_options_have_one_clear_line(options: dict[str, object], key: str) -> None:
-    with pytest.raises(InputError, match=rf"env\.{key}") as error:
-        env = make(**options)
-        env.reset(seed=0)
-        env.step(calls(("search", "moss")))
-    assert "\n" not in str(error.value)
-
-
 RECORDS = [
     {"paperId": "aa11", "title": "Moss  clocks", "abstract": "We date walls by moss.", "year": 2017,
      "externalIds": {"ArXiv": "1706.00001", "DOI": "10/x"},
@@ -235,19 +213,19 @@ def test_a_folder_is_searched(folder: Path) -> None:
     env = make(papers=str(folder))
     observation, _ = env.reset(options={"task_id": "train/q1"})
     assert "How old is moss?" in observation
-    # Without a server the annotation is the selector: 1.0 for each of the two that are there, 0 is dropped.
+    # The annotation is the score: 1.0 for each of the two that are there, 0 is dropped.
     observation, reward, _, _, info = env.step(calls(("search", "moss clocks and ferns")))
     assert reward == 2.0 and "[1706.00001] Moss clocks" in observation and "[cc33] Moss and ferns" in observation
     assert info["metrics"]["recall"] == pytest.approx(2 / 3) and info["metrics"]["f1"] == pytest.approx(0.8)
     # An unknown reference and one to itself are no citations, two names of one paper are one.
-    library = tasks.find_papers(PaperSearchOptions(papers=str(folder))).library("train/q1", RetrieverKeys())
+    library = tasks.find_papers(PaperSearchOptions(papers=str(folder))).library("train/q1")
     assert library.neighbors("1706.00001", 9, 9) == ["bb22"] and library.links("bb22")[1] == ["1706.00001"]
     assert library.neighbors("cc33", 9, 9) == [] and "aa11" not in library
 
 
 def test_the_index_is_built_once_and_again_when_the_file_changes(folder: Path) -> None:
     def size() -> int:
-        return len(tasks.find_papers(PaperSearchOptions(papers=str(folder))).library("train/q1", RetrieverKeys()))
+        return len(tasks.find_papers(PaperSearchOptions(papers=str(folder))).library("train/q1"))
 
     def made() -> set[Path]:
         return {path for path in (folder.parent / "cache").rglob("*") if path.suffix == ".sqlite"}
@@ -291,89 +269,3 @@ def test_missing_and_empty_files_are_named(folder: Path, name: str) -> None:
     (folder / f"{name}.jsonl").unlink()
     with pytest.raises(InputError, match=rf"no split '{name}'"):
         tasks.find_papers(PaperSearchOptions(papers=str(folder)))
-
-
-def said(text: str) -> dict[str, Any]:
-    return {"message": {"content": text}}
-
-
-def with_logprobs(*tokens: tuple[str, dict[str, float]]) -> dict[str, Any]:
-    content = [
-        {"token": token, "logprob": 0.0, "top_logprobs": [{"token": t, "logprob": p} for t, p in top.items()]}
-        for token, top in tokens
-    ]
-    return {"message": {"content": "".join(token for token, _ in tokens)}, "logprobs": {"content": content}}
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(selectors, "RETRIES", 0)
-    with loopback(saying("True")) as server:
-        yield server
-
-
-def keys(server: Loopback) -> dict[str, Any]:
-    return {"selector": "openai", "selector_url": server.url, "selector_model": "pasa"}
-
-
-LIBRARY = Library.in_memory(
-    [Paper("a", "Moss", "On {moss}."), Paper("b", "Fern", ""), Paper("c", "Owl", "")], RetrieverKeys()
-)
-MOSS = Task("t", "Where is {moss}?", frozenset("a"))
-
-
-def selector(server: Loopback, **options: Any) -> ServerSelector:
-    made = make_selector(read_env_options(env_spec("paper_search"), {**keys(server), **options}))
-    assert isinstance(made, ServerSelector)
-    return made
-
-
-@pytest.mark.parametrize(
-    ("reply", "score"),
-    [
-        (said("True"), 1.0),
-        (said(" False\nReason: no"), 0.0),
-        (said("Decision: true, as"), 1.0),
-        (with_logprobs(("True", {"True": -0.5, "False": -1.5})), 0.7311),
-        (with_logprobs(("Well", {}), (":", {}), (" False", {" True": -2.0, " False": -1.0, " true": -4.0})), 0.2946),
-        # After its thoughts.
-        (
-            with_logprobs(
-                ("True", {"True": -0.1, "False": -2.3}), ("?</think>", {}), (" False", {"True": -1.4, "False": -0.3})
-            ),
-            0.2497,
-        ),
-    ],
-)
-def test_scores_of_the_server(server: Loopback, reply: dict[str, Any], score: float) -> None:
-    server.answer = saying(lambda prompt: reply)
-    assert wait(selector(server).scores(MOSS, LIBRARY, ["a"])) == [pytest.approx(score, abs=1e-4)]
-    request = server.requests[0].body
-    assert request["messages"][0]["content"] == PROMPT.format(query=MOSS.query, title="Moss", abstract="On {moss}.")
-    assert request["model"] == "pasa" and request["logprobs"] is True and request["temperature"] == 0
-
-
-def test_the_server_is_asked_once_about_a_paper_and_about_several_at_once(server: Loopback) -> None:
-    one = selector(server)
-    server.answer = together(2, saying(lambda prompt: "True" if "Fern" in prompt else "False"))
-    assert wait(one.scores(MOSS, LIBRARY, ["a", "b", "c"])) == [0.0, 1.0, 0.0]
-    assert server.most_under_way >= 2
-    assert wait(one.scores(MOSS, LIBRARY, ["c", "b"])) == [0.0, 1.0] and len(server.requests) == 3
-    assert selector(server) is one
-
-
-def test_an_episode_with_a_server(server: Loopback) -> None:
-    def judged(prompt: str) -> dict[str, Any]:
-        return with_logprobs(("True", {"True": -0.1 if "choir listening" in prompt.lower() else -9.0, "False": -2.0}))
-
-    server.answer = saying(judged)
-    env = make(**keys(server))
-    env.reset(options={"task_id": "generated/test/0004"})
-    _, reward, _, _, info = env.step(calls(("search", "bell metal fatigue choir listening")))
-    assert 0 < reward < 3 and info["metrics"]["pool"] <= 10 and len(server.requests) == 10
-    before = env.snapshot()
-    server.answer = saying("Perhaps")
-    with pytest.raises(JudgeError, match=r"pasa at http.*asked about: .* -> "):
-        env.step(calls(("search", "glacier caves")))
-    assert env.snapshot() is before

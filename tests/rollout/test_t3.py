@@ -8,6 +8,7 @@ from functools import cache, partial
 import pytest
 from episodes import play_episodes
 from rollout.scripted import Countdown, ScriptedEngine
+from tiny_models import write_sentence_model
 
 from rl_agents.algorithms import Settings
 from rl_agents.chat.template import make_context
@@ -220,6 +221,12 @@ def test_embedders(tmp_path):
         make_embedder("no/such/folder")
     with pytest.raises(InputError, match=r"needs sentence-transformers: pip install|cannot be loaded"):
         make_embedder(str(tmp_path))
+
+
+def test_an_embedder_of_a_folder(tmp_path):
+    pytest.importorskip("sentence_transformers", reason="needs the extra similarity")
+    embed = make_embedder(write_sentence_model(tmp_path, ["river", "sea", "fox"]))
+    assert embed("sea") @ embed("sea") == pytest.approx(1.0) and embed("sea") @ embed("fox") < 0.999
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rl_agents.config.options import key
-from rl_agents.envs.options import JudgeKeys, PromptKey, RetrieverKeys, ThoughtsKey
+from rl_agents.envs.options import JudgeKeys, PromptKey, ThoughtsKey
 from rl_agents.envs.spec import EnvSpec
 from rl_agents.rewards.judges import check_judge
 
 
 @dataclass(frozen=True)
-class LongFormQAOptions(JudgeKeys, PromptKey, ThoughtsKey, RetrieverKeys):
+class LongFormQAOptions(JudgeKeys, PromptKey, ThoughtsKey):
     """Keys of long_form_qa; see docs/environments/question_answering.md."""
 
     documents: str = key("", "table of passages; empty for the generated almanac")
@@ -28,7 +28,6 @@ class LongFormQAOptions(JudgeKeys, PromptKey, ThoughtsKey, RetrieverKeys):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_judge(self, "env.")
 
 

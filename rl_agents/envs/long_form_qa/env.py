@@ -14,7 +14,6 @@ from typing import Any
 
 from rl_agents.envs.long_form_qa import SPEC, LongFormQAOptions
 from rl_agents.envs.long_form_qa.tasks import Task, almanac_store, find_task, own_questions
-from rl_agents.envs.options import RetrieverKeys, part_of
 from rl_agents.envs.stateful import COMPACT_ANSWER_NOW, EpisodeState, StepResult
 from rl_agents.envs.tool_turns import ToolEnv, chat, text_tool
 from rl_agents.errors import InputError
@@ -118,8 +117,7 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
             max_calls=MAX_CALLS, max_turns=self.max_turns, max_sentences=MAX_SENTENCES, tag=self.options.thoughts
         )
         documents = self.options.documents
-        store = PassageStore.open(documents) if documents else almanac_store(self.options.prompt)
-        self._retriever = part_of(RetrieverKeys, self.options).over(store)
+        self._store = PassageStore.open(documents) if documents else almanac_store(self.options.prompt)
         self._judge = make_judge(self.options)
         self.awaited = self._judge.remote
 
@@ -141,7 +139,7 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
         read = list(state.read)
 
         def search(arguments: Mapping[str, Any]) -> str:
-            hits = self._retriever.search(arguments["query"], self.options.results)
+            hits = self._store.search(arguments["query"], self.options.results)
             texts = [passage_text(hit.passage) for hit in hits]
             read.extend(text for text in dict.fromkeys(texts) if text not in read)
             shown = [text.lstrip("\n") for text in texts]  # without an empty title

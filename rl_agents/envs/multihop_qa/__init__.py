@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rl_agents.config.options import key, off
-from rl_agents.envs.options import PromptKey, QuestionFileKeys, RetrieverKeys, ThoughtsKey
+from rl_agents.envs.options import PromptKey, QuestionFileKeys, ThoughtsKey
 from rl_agents.envs.spec import EnvSpec
 
 
 @dataclass(frozen=True)
-class MultihopQAOptions(PromptKey, ThoughtsKey, RetrieverKeys, QuestionFileKeys):
+class MultihopQAOptions(PromptKey, ThoughtsKey, QuestionFileKeys):
     """Keys of multihop_qa; see docs/environments/question_answering.md."""
 
     questions: str = key("generated", "generated, small, or a table of questions: a file, a folder or hub:NAME")

@@ -13,7 +13,6 @@ from typing import Any
 
 from rl_agents.envs.multihop_qa import SPEC, MultihopQAOptions
 from rl_agents.envs.multihop_qa.tasks import Task, find_source
-from rl_agents.envs.options import RetrieverKeys, part_of
 from rl_agents.envs.questions import exact_match, f1
 from rl_agents.envs.stateful import EpisodeState, StepResult
 from rl_agents.envs.tool_turns import ToolEnv, chat, text_tool
@@ -133,13 +132,11 @@ class MultihopQAEnv(ToolEnv[AnswerState, MultihopQAOptions]):
     def __init__(self, options: MultihopQAOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
         self._source = find_source(self.options)
-        self._retrieval = part_of(RetrieverKeys, self.options)
         self.answer_instruction = COMPACT_ANSWER_NOW if self._compact else ANSWER_NOW
         self._rules = _SYSTEM.format(turns=self.max_turns, calls=MAX_CALLS, tag=self.options.thoughts)
 
     def _begin(self, task_id: str) -> tuple[str, AnswerState]:
         task = self._source.task(task_id)
-        self._retrieval.over(task.store)  # reports a missing model before the first turn
         return task.question.question, AnswerState(task)
 
     def _opening(self, state: AnswerState) -> dict[str, Any]:
@@ -200,12 +197,11 @@ class MultihopQAEnv(ToolEnv[AnswerState, MultihopQAOptions]):
 
     def _run(self, state: AnswerState, response: Response) -> tuple[list[ToolResult], list[str], list[str]]:
         """Run the calls of a turn; return their results, the queries, and the ids of the found passages."""
-        retriever = self._retrieval.over(state.task.store)
         queries: list[str] = []
         found: dict[str, Passage] = {}
 
         def search(arguments: Mapping[str, Any]) -> str:
-            hits = retriever.search(arguments["query"], self.options.hits)
+            hits = state.task.store.search(arguments["query"], self.options.hits)
             queries.append(arguments["query"])
             shown = frozenset((*state.seen, *found))
             found.update((hit.passage.id, hit.passage) for hit in hits)

@@ -1,17 +1,16 @@
-"""What the registry knows about paper_search, and its keys."""
+"""The registry's entry of paper_search, and its keys."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from rl_agents.config.options import key, on
-from rl_agents.envs.options import PromptKey, RetrieverKeys
+from rl_agents.config.options import key
+from rl_agents.envs.options import PromptKey
 from rl_agents.envs.spec import EnvSpec
 
 
 @dataclass(frozen=True)
-class PaperSearchOptions(PromptKey, RetrieverKeys):
+class PaperSearchOptions(PromptKey):
     """Keys of paper_search; see docs/environments/question_answering.md."""
 
     papers: str = key("generated", "papers: generated, small, or a folder with papers and queries")
@@ -19,12 +18,6 @@ class PaperSearchOptions(PromptKey, RetrieverKeys):
     max_calls: int = key(5, "tool calls of one turn that are run", ge=1, le=32)
     search_cost: float = key(0.0, "cost of a search, subtracted from its reward", ge=0, le=1000)
     expand_cost: float = key(0.0, "cost of an expansion, subtracted from its reward", ge=0, le=1000)
-    selector: Literal["rule", "openai"] = key(
-        "rule", "scores of papers: rule takes facets or annotations, openai asks a model on a server"
-    )
-    selector_url: str = key("", "URL of the selector's server, up to and including /v1", needs=on(selector="openai"))
-    selector_model: str = key("", "name of the selector model on its server", needs=on(selector="openai"))
-    selector_key_env: str = key("", "environment variable with the server's API key", needs=on(selector="openai"))
 
 
 SPEC = EnvSpec(

@@ -7,13 +7,11 @@ its title. Long lists show the papers with the highest scores, in the order of d
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rl_agents.envs.options import RetrieverKeys, part_of
 from rl_agents.envs.paper_search import SPEC, PaperSearchOptions
-from rl_agents.envs.paper_search.selectors import make_selector
 from rl_agents.envs.paper_search.state import (
     EMPTY_QUERY,
     EXPAND,
@@ -114,9 +112,6 @@ class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
     def __init__(self, options: PaperSearchOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
         self._papers = find_papers(self.options)
-        self._retrieval = part_of(RetrieverKeys, self.options)
-        self._selector = make_selector(self.options)
-        self.awaited = self._selector.remote
 
     def _begin(self, task_id: str) -> tuple[str, SearchState]:
         state = SearchState(self._papers.task(task_id))
@@ -134,11 +129,11 @@ class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
         """Return StepPO's prompt, which is rebuilt at every step from the pool and all actions so far."""
         return self._situation(self.last_state)
 
-    async def _call(self, state: SearchState, response: Response) -> StepResult:
-        library = self._papers.library(state.task.task_id, self._retrieval)
-        turn = CallRunner(state, library, self._selector, self.options)
+    def _call(self, state: SearchState, response: Response) -> StepResult:
+        library = self._papers.library(state.task.task_id)
+        turn = CallRunner(state, library, self.options)
         calls = response.calls[: self.options.max_calls]
-        results = await self._toolbox(turn).run(response)
+        results = self._toolbox(turn).execute(response)
         unfit = len(calls) - turn.ran
         new = replace(turn.state, malformed=turn.state.malformed + unfit)
         query = " ".join(str(value) for call in calls for value in call.arguments.values())
@@ -146,10 +141,10 @@ class PaperSearchEnv(ToolEnv[SearchState, PaperSearchOptions]):
         return self._end_turn(new, observation, turn.reward, valid=not unfit, progress=None, query=query)
 
     def _toolbox(self, turn: CallRunner) -> Toolbox:
-        def bound(kind: str, call: Callable[[Mapping[str, Any]], Awaitable[tuple[Found, ...]]]) -> BoundTool:
-            async def run(arguments: Mapping[str, Any]) -> str:
+        def bound(kind: str, call: Callable[[Mapping[str, Any]], tuple[Found, ...]]) -> BoundTool:
+            def run(arguments: Mapping[str, Any]) -> str:
                 try:
-                    found = await call(arguments)
+                    found = call(arguments)
                 except Refused as refused:
                     raise (ToolError(refused.reason) if self._compact else refused) from None
                 listed = paper_list(found, self._compact)

@@ -1,4 +1,4 @@
-"""Papers and queries, how they are read from files, and a library: papers with citations and retrieval.
+"""Papers and queries, how they are read from files, and a library: papers with citations.
 
 A paper in a file has the form of Semantic Scholar:
 
@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rl_agents.data.tables import object_of, open_table, text_of
-from rl_agents.envs.options import RetrieverKeys
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import clean_text
-from rl_agents.retrieval.passages import Passage, PassageStore, Retriever
+from rl_agents.retrieval.passages import Passage, PassageStore
 from rl_agents.tools.strict_json import written
 
 MAX_TITLE, MAX_ABSTRACT, MAX_QUERY = 2_000, 20_000, 2_000
@@ -65,7 +64,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Library:
-    """Papers with their texts, citations and retrieval.
+    """Papers with their texts and citations.
 
     Attributes:
         links: paper id -> (ids of the papers that cite it, ids of the papers that it cites).
@@ -74,14 +73,13 @@ class Library:
 
     store: PassageStore
     links: Callable[[str], Sequence[Sequence[str]]]
-    retriever: Retriever
     facets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def in_memory(cls, papers: Sequence[Paper], retrieval: RetrieverKeys) -> Library:
+    def in_memory(cls, papers: Sequence[Paper]) -> Library:
         store = PassageStore.build(paper.passage for paper in papers)
         links = citation_links(papers, {paper.paper_id: paper.paper_id for paper in papers})
-        return cls(store, links.__getitem__, retrieval.over(store), {p.paper_id: p.facets for p in papers})
+        return cls(store, links.__getitem__, {p.paper_id: p.facets for p in papers})
 
     def __len__(self) -> int:
         return len(self.store)
@@ -91,7 +89,7 @@ class Library:
 
     def search(self, query: str, count: int) -> list[str]:
         """Return the ids of the best ``count`` papers for a query, best first. The query is data, never syntax."""
-        return [hit.passage.id for hit in self.retriever.search(query, count)]
+        return [hit.passage.id for hit in self.store.search(query, count)]
 
     def neighbors(self, paper_id: str, citing: int, references: int) -> list[str]:
         """Return up to ``citing`` papers that cite a paper, then up to ``references`` that it cites."""

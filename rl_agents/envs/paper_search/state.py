@@ -16,13 +16,12 @@ Source: StepPO (arXiv 2604.18401), appendix B.1. Its scripts take the top three 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_agents.envs.paper_search import PaperSearchOptions
 from rl_agents.envs.paper_search.library import Library, Task
-from rl_agents.envs.paper_search.selectors import Selector
 from rl_agents.envs.stateful import EpisodeState
 from rl_agents.tools.toolbox import ToolError
 
@@ -145,19 +144,32 @@ class Refused(ToolError):
         self.reason = reason
 
 
+#: Exponent of `relevance`.
+SHARPNESS = 3
+
+
+def relevance(task: Task, library: Library, paper_id: str) -> float:
+    """Return (a generated paper's share of the wanted facets)^3; of other papers the annotation, 1 or 0."""
+    if not task.wanted:
+        return float(paper_id in task.relevant)
+    return float((len(set(task.wanted) & set(library.facets[paper_id])) / len(task.wanted)) ** SHARPNESS)
+
+
 class CallRunner:
     """The calls of one turn, one after the other: the state, the reward and the number of calls so far."""
 
-    def __init__(self, state: SearchState, library: Library, selector: Selector, options: PaperSearchOptions) -> None:
+    def __init__(
+        self, state: SearchState, library: Library, options: PaperSearchOptions,
+        score: Callable[[Task, Library, str], float] = relevance,
+    ) -> None:  # fmt: skip
         self.state, self.reward, self.ran = state, 0.0, 0
-        self._library, self._selector, self._options = library, selector, options
+        self._library, self._options, self._score = library, options, score
 
-    async def search(self, arguments: Mapping[str, Any]) -> tuple[Found, ...]:
+    def search(self, arguments: Mapping[str, Any]) -> tuple[Found, ...]:
         """Search for ``arguments["query"]`` and return the papers that are new in the pool.
 
         Raises:
             Refused: an empty or repeated query.
-            JudgeError: the selector returned no scores.
         """
         query = " ".join(str(arguments["query"]).split())[:MAX_QUERY]
         if not query:
@@ -165,24 +177,22 @@ class CallRunner:
         if query_key(query) in self.state.queries:
             raise self._refuse(REPEATED_QUERY, "this query has been searched for before; use other words")
         ids = self._library.search(query, self._options.results)
-        return await self._discover(Action(SEARCH, query, 0), ids, self._options.search_cost)
+        return self._discover(Action(SEARCH, query, 0), ids, self._options.search_cost)
 
-    async def expand(self, arguments: Mapping[str, Any]) -> tuple[Found, ...]:
-        """Add the papers that cite ``arguments["paper_id"]`` or are cited; raises `Refused`, `JudgeError`."""
+    def expand(self, arguments: Mapping[str, Any]) -> tuple[Found, ...]:
+        """Add the papers that cite ``arguments["paper_id"]`` or are cited; raises `Refused`."""
         paper_id = str(arguments["paper_id"]).strip()
         if paper_id not in self.state.pool_ids:
             raise self._refuse(UNKNOWN_PAPER, "no paper of this id is in the paper list")
         if paper_id in self.state.expanded:
             raise self._refuse(REPEATED_EXPANSION, "this paper has been expanded before")
         ids = self._library.neighbors(paper_id, CITING, CITED)
-        return await self._discover(Action(EXPAND, paper_id, 0), ids, self._options.expand_cost)
+        return self._discover(Action(EXPAND, paper_id, 0), ids, self._options.expand_cost)
 
-    async def _discover(self, action: Action, ids: Sequence[str], cost: float) -> tuple[Found, ...]:
+    def _discover(self, action: Action, ids: Sequence[str], cost: float) -> tuple[Found, ...]:
         state = self.state
         known = state.pool_ids | state.dropped
-        new = [paper_id for paper_id in ids if paper_id not in known]
-        found_scores = await self._selector.scores(state.task, self._library, new) if new else []
-        scores = dict(zip(new, found_scores, strict=True))
+        scores = {name: self._score(state.task, self._library, name) for name in ids if name not in known}
         kept = {paper_id: score for paper_id, score in scores.items() if score >= MIN_SCORE}
         papers = [self._library.store.get(paper_id) for paper_id in kept]
         found = tuple(Found(p.id, p.title, kept[p.id]) for p in papers)

@@ -18,7 +18,6 @@ from typing import Any
 
 from rl_agents.data.row_cache import keep
 from rl_agents.data.tables import fingerprint, table_files
-from rl_agents.envs.options import RetrieverKeys
 from rl_agents.envs.paper_search import PaperSearchOptions
 from rl_agents.envs.paper_search.generated import SETTINGS, generated_papers, small_papers
 from rl_agents.envs.paper_search.library import Library, Paper, Task, citation_links, read_papers, read_queries
@@ -52,7 +51,7 @@ class GeneratedPapers:
         for paper in self.papers:
             for facet in paper.facets:
                 self._by_facet.setdefault(facet, set()).add(paper.paper_id)
-        self._library = lru_cache(maxsize=2)(lambda retrieval: Library.in_memory(self.papers, retrieval))
+        self._library = Library.in_memory(self.papers)
 
     def task_ids(self, split: str) -> Sequence[str]:
         return sorted(name for name in self._wanted if name.split("/")[1] == split)
@@ -66,8 +65,8 @@ class GeneratedPapers:
         query = rng.choice(_WORDINGS).format(facets=_phrase(wanted))
         return Task(task_id, query, relevant, wanted)
 
-    def library(self, task_id: str, retrieval: RetrieverKeys) -> Library:
-        return self._library(retrieval)
+    def library(self, task_id: str) -> Library:
+        return self._library
 
 
 class SmallPapers:
@@ -94,8 +93,8 @@ class SmallPapers:
         relevant = frozenset(paper.paper_id for paper in papers if paper.facets == wanted)
         return Task(task_id, " ".join(wanted), relevant, wanted)
 
-    def library(self, task_id: str, retrieval: RetrieverKeys) -> Library:
-        return _small_searched(int(task_id.split("/")[-1].split("-")[0]), retrieval)
+    def library(self, task_id: str) -> Library:
+        return _small_searched(int(task_id.split("/")[-1].split("-")[0]))
 
 
 PAPERS, SPLITS = "papers", ("train", "test")
@@ -112,7 +111,7 @@ class FolderPapers:
         version = f"{FORMAT}/{fingerprint(table_files(str(self._path)))}"
         store = PassageStore.cached(f"papers-{folder.name}", version, self._passages)
         links = keep(f"papers-{folder.name}", f"citations/{version}", self._links, "paper").get
-        self._library = lru_cache(maxsize=2)(lambda retrieval: Library(store, links, retrieval.over(store)))
+        self._library = Library(store, links)
         if not any(paper in store for task in self._tasks.values() for paper in task.relevant):
             example = min(next(iter(self._tasks.values())).relevant)
             raise InputError(
@@ -127,8 +126,8 @@ class FolderPapers:
             raise unknown_task("paper_search", task_id, self._tasks, "<split>/<query id>")
         return self._tasks[task_id]
 
-    def library(self, task_id: str, retrieval: RetrieverKeys) -> Library:
-        return self._library(retrieval)
+    def library(self, task_id: str) -> Library:
+        return self._library
 
     def _passages(self) -> Iterator[tuple[Passage, float]]:
         for (paper, _), share in read_papers(self._path):
@@ -182,8 +181,8 @@ def _small_library(number: int) -> tuple[Paper, ...]:
 
 
 @lru_cache(maxsize=SMALL_LIBRARIES)
-def _small_searched(number: int, retrieval: RetrieverKeys) -> Library:
-    return Library.in_memory(_small_library(number), retrieval)
+def _small_searched(number: int) -> Library:
+    return Library.in_memory(_small_library(number))
 
 
 @lru_cache(maxsize=SMALL_LIBRARIES)

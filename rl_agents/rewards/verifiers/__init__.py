@@ -13,7 +13,7 @@ from typing import Any
 
 from rl_agents import plugins
 from rl_agents.config.options import key, on
-from rl_agents.errors import InputError, number_from, unknown
+from rl_agents.errors import number_from, unknown
 from rl_agents.rewards.judges import JudgeError
 from rl_agents.rewards.verifiers.base import (
     ExactVerifier,
