@@ -11,9 +11,8 @@ fits no rule (a stray ``;``, ``<`` or bracket); quotation marks are dropped; so 
 the start, and tabulators after a symbol.
 
 Queries are answered as the real engine does: atom by atom, facts in the order of their objects' identifiers, different
-variables for different objects (also different from those that the action names), so that lists have its order. Its
-handling of subtypes is copied: an object that an action took as a parameter of a wider type is not the object of the
-facts, and types that are reached in two ways are listed twice.
+variables for different objects (also different from those that the action names), so that lists have its order. An
+object that an action took as a parameter of a wider type is, as there, not the object of the facts.
 """
 
 from __future__ import annotations
@@ -21,11 +20,9 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count
 from textwrap import dedent
 
 from rl_agents.envs.alfworld.world import NEGATED, Facts, Row, World
@@ -34,8 +31,6 @@ from rl_agents.errors import InputError, nearest
 MAX_EXPRESSION, MAX_NESTING = 200, 60
 #: Symbols that write an enumeration, by the number of its items.
 EMPTY, SEPARATOR, LAST_SEPARATOR = "list_empty", "list_separator", "list_last_separator"
-#: Upper bound on the combinations of subtypes that one query atom may stand for.
-MAX_COMBINATIONS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +346,6 @@ class Renderer:
     def __init__(self, grammar: Grammar, world: World) -> None:
         self._productions = grammar.productions
         self._world = world
-        self._places: dict[tuple[str, ...], dict[tuple[str, ...], list[int]]] = {}
 
     def render(self, symbols: Sequence[Symbol], facts: Facts, mapping: Answer) -> str:
         """Write ``symbols`` with the objects of ``mapping``."""
@@ -420,19 +414,15 @@ class Renderer:
         if not atoms:
             yield mapping
             return
-        types = self._world.types
         for row in self._rows(atoms[0], facts, mapping):
             answer = dict(mapping)
             used = set(mapping.values())
             for placeholder, number in zip(atoms[0].placeholders, row, strict=True):
-                met = (number, types[number])
-                known = answer.get(placeholder)
-                if known is None:
-                    if met in used:
-                        break
+                met = (number, self._world.types[number])
+                if placeholder not in answer and met not in used:
                     answer[placeholder] = met
                     used.add(met)
-                elif known != met:
+                elif answer.get(placeholder) != met:
                     break
             else:
                 yield from self._answers(atoms[1:], facts, answer)
@@ -453,43 +443,11 @@ class Renderer:
         return self._ordered(rows, tuple(kind for _, kind in atom.placeholders))
 
     def _ordered(self, rows: list[Row], kinds: tuple[str, ...]) -> list[Row]:
-        """Return the rows of the given types: those of exactly these types first, then those of subtypes."""
-        places = self._places.get(kinds)
-        if places is None:
-            places = self._places[kinds] = subtype_places(kinds, self._world.supertypes)
-        types = self._world.types
-        placed = [(place, row) for row in rows for place in places.get(tuple([types[n] for n in row]), ())]
-        placed.sort()
-        return [row for _, row in placed]
-
-
-def subtype_places(
-    kinds: tuple[str, ...], supertypes: Mapping[str, frozenset[str]]
-) -> dict[tuple[str, ...], list[int]]:
-    """Return when a breadth-first search through the subtypes of ``kinds`` visits each combination of types.
-
-    The combinations next to ``kinds`` are not marked as visited before their turn, so that some are visited twice.
-    """
-    children = {kind: sorted(other for other in supertypes if kind in supertypes[other]) for kind in supertypes}
-
-    def narrower(types: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        for position, kind in enumerate(types):
-            for child in children[kind]:
-                yield (*types[:position], child, *types[position + 1 :])
-
-    places: dict[tuple[str, ...], list[int]] = {kinds: [0]}
-    queue = deque(narrower(kinds))
-    queued: set[tuple[str, ...]] = set()
-    for place in count(1):
-        if not queue:
-            break
-        if place > MAX_COMBINATIONS:
-            raise InputError(
-                f"a query on {', '.join(kinds)} stands for more than {MAX_COMBINATIONS} combinations of types"
-            )
-        types = queue.popleft()
-        places.setdefault(types, []).append(place)
-        new = [other for other in narrower(types) if other not in queued]
-        queued.update(new)
-        queue.extend(dict.fromkeys(new))
-    return places
+        """Return the rows of the given types: those of exactly these types first, then those of subtypes by type."""
+        types, supertypes = self._world.types, self._world.supertypes
+        placed = []
+        for row in rows:
+            own = tuple([types[number] for number in row])
+            if all(kind == wanted or wanted in supertypes[kind] for kind, wanted in zip(own, kinds, strict=True)):
+                placed.append((own != kinds, own, row))
+        return [row for _, _, row in sorted(placed)]

@@ -7,6 +7,7 @@ admissible commands and ``won`` equal those of the real TextWorld engine behind 
 - A goal that no sequence of actions can reach: TextWorld fails to load such a game, this engine runs it.
 - An effect under a condition: TextWorld's texts assume it even if the condition was false. Here texts show the facts.
 - ``not_p`` in a query: TextWorld has it once an effect made ``p`` false, except if ``p`` could never have been true.
+- Subtypes of subtypes in a query: TextWorld lists their objects twice.
 - Several actions with the same command: TextWorld takes the first of its planner, this engine the first of the domain.
 - An action whose effects can never change anything because of conditions on them: TextWorld excludes it.
 """
@@ -32,7 +33,7 @@ from rl_agents.envs.alfworld.grammar import (
     queries_below,
     variables_below,
 )
-from rl_agents.envs.alfworld.pddl import TRUE, Action, Atom, Case, Effect, Literal, cases, parse_domain, parse_problem
+from rl_agents.envs.alfworld.pddl import Action, Atom, Case, Effect, Literal, parse_domain, parse_problem
 from rl_agents.envs.alfworld.world import (
     NEGATED,
     Binding,
@@ -168,7 +169,7 @@ def compile_action(action: Action, text: ActionText, grammar: Grammar, world: Wo
     """Compile ``action`` for a game that starts with ``facts``."""
     placeholders = tuple((parameter.name.strip("?"), parameter.type) for parameter in action.parameters)
     ways = []
-    for case in cases(action.precondition):
+    for case in action.precondition:
         matcher = compile_case(case, world, facts, free=action.parameters)
         if matcher is not None:
             ways.append(Way(matcher, _idle(action, case, world)))
@@ -204,8 +205,8 @@ def _compile_change(action: Action, effect: Effect, world: World, facts: Facts) 
     if terms is None:
         raise InputError(f"action {action.name} changes '{effect.atom}', an object that the problem does not declare")
     occasions = None
-    if effect.variables or effect.condition != TRUE:
-        compiled = [compile_case(case, world, facts, known, effect.variables) for case in cases(effect.condition)]
+    if not effect.happens_once:
+        compiled = [compile_case(case, world, facts, known, effect.variables) for case in effect.condition]
         occasions = tuple(matcher for matcher in compiled if matcher is not None)
     return Change(slots, effect.positive, value_getter(terms), occasions)
 
@@ -215,20 +216,16 @@ def _idle(action: Action, case: Case, world: World) -> Callable[[Binding], bool]
     names = [variable.name for variable in (*action.parameters, *case.variables)]
     numbering = {name: number for number, name in enumerate(names)}
     denied = [test.atom for test in case.tests if isinstance(test, Literal) and not test.positive]
-    added = [effect.atom for effect in action.effects if effect.positive and _is_plain(effect)]
+    added = [effect.atom for effect in action.effects if effect.positive and effect.happens_once]
     effects = []
     for effect in action.effects:
         # Deleting what another effect adds deletes nothing.
-        stated = case.facts if effect.positive else [*denied, *(added if _is_plain(effect) else [])]
+        stated = case.facts if effect.positive else [*denied, *(added if effect.happens_once else [])]
         same = [pair for atom in stated if (pair := _unified(effect.atom, atom, numbering, world)) is not None]
         if effect.variables or not same:
             return None
         effects.append(same)
     return lambda binding: all(any(one(binding) == other(binding) for one, other in same) for same in effects)
-
-
-def _is_plain(effect: Effect) -> bool:
-    return not effect.variables and effect.condition == TRUE
 
 
 def _unified(left: Atom, right: Atom, numbering: dict[str, int], world: World) -> tuple[RowGetter, RowGetter] | None:
@@ -283,12 +280,13 @@ class NativeGame:
             read = _read_by_texts(file.domain, file.grammar)
         with _located(file, "pddl_problem"):
             problem = parse_problem(file.problem, domain)
-            goal = cases(problem.goal)
         with _located(file, "pddl_domain"):
-            read |= _read_by_conditions(file.domain) | {predicate for case in goal for predicate in _predicates(case)}
+            read |= _read_by_conditions(file.domain) | {
+                predicate for case in problem.goal for predicate in _predicates(case)
+            }
             world, facts = build_world(domain, problem, read)
             actions = [compile_action(a, grammar.actions[a.name], grammar, world, facts) for a in domain.actions]
-        matchers = [compile_case(case, world, facts) for case in goal]
+        matchers = [compile_case(case, world, facts) for case in problem.goal]
         return NativeGame(
             file, State(facts), tuple(actions), tuple(m for m in matchers if m is not None), Renderer(grammar, world)
         )
@@ -384,8 +382,8 @@ def _read_by_conditions(domain: str) -> frozenset[str]:
     """Return the predicates that a condition of an action reads."""
     found: set[str] = set()
     for action in parse_domain(domain).actions:
-        for formula in (action.precondition, *(effect.condition for effect in action.effects)):
-            found.update(predicate for case in cases(formula) for predicate in _predicates(case))
+        for cases in (action.precondition, *(effect.condition for effect in action.effects)):
+            found.update(predicate for case in cases for predicate in _predicates(case))
     return frozenset(found)
 
 

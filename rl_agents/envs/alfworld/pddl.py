@@ -42,51 +42,62 @@ class Atom:
 
 
 @dataclass(frozen=True)
-class Not:
-    part: Formula
+class Literal:
+    """A test: ``atom`` holds, or (not ``positive``) does not. All its variables already have values."""
+
+    atom: Atom
+    positive: bool
 
 
 @dataclass(frozen=True)
-class And:
-    parts: tuple[Formula, ...]
+class NoneOf:
+    """A test: no values of the cases' own variables make one of ``cases`` true."""
+
+    cases: tuple[Case, ...]
 
 
 @dataclass(frozen=True)
-class Or:
-    parts: tuple[Formula, ...]
+class Case:
+    """A conjunction.
+
+    Attributes:
+        variables: variables of this case alone, existentially quantified.
+        facts: atoms that must hold (none of them equalities).
+        tests: what else must hold.
+    """
+
+    variables: tuple[Typed, ...] = ()
+    facts: tuple[Atom, ...] = ()
+    tests: tuple[Literal | NoneOf, ...] = ()
+
+    def joined(self, other: Case) -> Case:
+        return Case(self.variables + other.variables, self.facts + other.facts, self.tests + other.tests)
 
 
-@dataclass(frozen=True)
-class Exists:
-    variables: tuple[Typed, ...]
-    part: Formula
-
-
-@dataclass(frozen=True)
-class Forall:
-    variables: tuple[Typed, ...]
-    part: Formula
-
-
-Formula = Atom | Not | And | Or | Exists | Forall
-TRUE = And(())
+#: The cases of a formula that always holds.
+TRUE = (Case(),)
 
 
 @dataclass(frozen=True)
 class Effect:
-    """For every value of ``variables`` with ``condition``: ``atom`` becomes true (``positive``) or false."""
+    """For every value of ``variables`` in a case of ``condition``: ``atom`` becomes true (``positive``) or false."""
 
     variables: tuple[Typed, ...]
-    condition: Formula
+    condition: tuple[Case, ...]
     atom: Atom
     positive: bool
+
+    @property
+    def happens_once(self) -> bool:
+        """Whether it has neither variables nor a condition."""
+        return not self.variables and self.condition == TRUE
 
 
 @dataclass(frozen=True)
 class Action:
     name: str
     parameters: tuple[Typed, ...]
-    precondition: Formula
+    precondition: tuple[Case, ...]
     effects: tuple[Effect, ...]
 
 
@@ -113,15 +124,17 @@ class Problem:
         objects: object -> declared type, the domain's constants included.
         facts: true at the start.
         mentioned: objects that the initial state names, including those that only numeric assignments name.
+        goal: its cases.
     """
 
     objects: dict[str, str]
     facts: tuple[Atom, ...]
     mentioned: frozenset[str]
-    goal: Formula
+    goal: tuple[Case, ...]
 
 
-MAX_DEPTH = 64
+#: Upper bounds on the nesting of parentheses and on the cases of a formula.
+MAX_DEPTH, MAX_CASES = 64, 256
 
 _TOKEN = re.compile(r"[()]|\?[^\s()?]*|[^\s()?]+")
 
@@ -177,8 +190,9 @@ class _Scope:
         self.arities = arities
         self.types = frozenset(types)
         self.objects = objects
+        self.fresh = count(1)
 
-    def atom(self, at: Expression, variables: frozenset[str]) -> Atom:
+    def atom(self, at: Expression, names: Mapping[str, str]) -> Atom:
         predicate, *arguments = _words(at)
         if predicate not in self.arities:
             raise _fail(at, f"unknown predicate '{predicate}': {nearest(predicate, self.arities)}")
@@ -186,11 +200,11 @@ class _Scope:
             raise _fail(at, f"predicate '{predicate}' takes {self.arities[predicate]} arguments, not {len(arguments)}")
         for argument in arguments:
             if argument.startswith("?"):
-                if argument not in variables:
+                if argument not in names:
                     raise _fail(at, f"variable '{argument}' is not declared")
             elif self.objects is not None and argument not in self.objects:
                 raise _fail(at, f"object '{argument}' is not declared: {nearest(argument, self.objects)[:200]}")
-        return Atom(predicate, tuple(arguments))
+        return Atom(predicate, tuple(names.get(argument, argument) for argument in arguments))
 
 
 def _words(at: Expression) -> list[str]:
@@ -240,47 +254,64 @@ def _variables(at: Expression, declared: Expression) -> tuple[Typed, ...]:
     return variables
 
 
-def _names(variables: Iterable[Typed]) -> frozenset[str]:
-    return frozenset(variable.name for variable in variables)
+def _names(variables: Iterable[Typed]) -> dict[str, str]:
+    return {variable.name: variable.name for variable in variables}
 
 
-def _formula(at: Expression, scope: _Scope, variables: frozenset[str]) -> Formula:
-    if not at:
-        return TRUE
-    head = _head(at)
+def _cases(at: Expression, scope: _Scope, names: Mapping[str, str], positive: bool = True) -> tuple[Case, ...]:
+    """Return the cases in which a formula holds or, not ``positive``, does not hold; none when there can be none.
+
+    Args:
+        names: the variables that it may have, and their names in the cases.
+    """
+    head = _head(at) if at else "and"
     if head in ("forall", "exists"):
         # An undeclared type has no objects. ALFWorld's own domain has one: "location," with its comma.
-        bound = _variables(at, _list(at, 1, "the variable list"))
-        part = _formula(_list(at, 2, "the formula"), scope, variables | _names(bound))
-        return Forall(bound, part) if head == "forall" else Exists(bound, part)
+        bound, part = _variables(at, _list(at, 1, "the variable list")), _list(at, 2, "the formula")
+        own = tuple(Typed(f"{variable.name}#{next(scope.fresh)}", variable.type) for variable in bound)
+        names = {**names, **{old.name: new.name for old, new in zip(bound, own, strict=True)}}
+        exists = (head == "exists") == positive
+        inner = tuple(Case(own).joined(case) for case in _cases(part, scope, names, positive == exists))
+        return inner if exists else (Case(tests=(NoneOf(inner),)),)
     if head not in ("and", "or", "not", "imply"):
-        return scope.atom(at, variables)
-    parts = tuple(_formula(_list(at, i, "a formula"), scope, variables) for i in range(1, len(at)))
+        atom = scope.atom(at, names)
+        is_fact = positive and atom.predicate != EQUALS
+        return (Case(facts=(atom,)) if is_fact else Case(tests=(Literal(atom, positive),)),)
+    denied = 1 if head in ("not", "imply") else None
+    parts = [_cases(_list(at, i, "a formula"), scope, names, positive != (i == denied)) for i in range(1, len(at))]
     if len(parts) != {"not": 1, "imply": 2}.get(head, len(parts)):
         raise _fail(at, f"'{head}' has {len(parts)} parts")
-    if head == "imply":
-        return Or((Not(parts[0]), parts[1]))
-    return Not(parts[0]) if head == "not" else And(parts) if head == "and" else Or(parts)
+    return _every(at, parts) if (head == "and") == positive else tuple(case for part in parts for case in part)
 
 
-def _effects(at: Expression, scope: _Scope, variables: frozenset[str]) -> list[Effect]:
+def _every(at: Expression, parts: Iterable[Sequence[Case]]) -> tuple[Case, ...]:
+    """Return the cases in which all parts hold."""
+    result = TRUE
+    for options in parts:
+        if len(result) * len(options) > MAX_CASES:
+            raise _fail(at, f"a condition with more than {MAX_CASES} alternatives")
+        result = tuple(left.joined(right) for left in result for right in options)
+    return result
+
+
+def _effects(at: Expression, scope: _Scope, names: Mapping[str, str]) -> list[Effect]:
     if not at or _head(at) == "increase":
         return []
     head = _head(at)
     if head == "and":
-        return [effect for i in range(1, len(at)) for effect in _effects(_list(at, i, "an effect"), scope, variables)]
+        return [effect for i in range(1, len(at)) for effect in _effects(_list(at, i, "an effect"), scope, names)]
     if head == "forall":
         bound = _variables(at, _list(at, 1, "the variable list"))
-        inner = _effects(_list(at, 2, "the effect"), scope, variables | _names(bound))
+        inner = _effects(_list(at, 2, "the effect"), scope, {**names, **_names(bound)})
         return [Effect(bound + e.variables, e.condition, e.atom, e.positive) for e in inner]
     if head == "when":
-        condition = _formula(_list(at, 1, "the condition"), scope, variables)
-        inner = _effects(_list(at, 2, "the effect"), scope, variables)
-        return [Effect(e.variables, And((condition, e.condition)), e.atom, e.positive) for e in inner]
+        condition = _cases(_list(at, 1, "the condition"), scope, names)
+        inner = _effects(_list(at, 2, "the effect"), scope, names)
+        return [Effect(e.variables, _every(at, (condition, e.condition)), e.atom, e.positive) for e in inner]
     if head in ("assign", "decrease", "scale-up", "scale-down", "or", "exists", "imply"):
         raise _fail(at, f"unsupported effect '{head}'")
     literal = _list(at, 1, "the fact") if head == "not" else at
-    atom = scope.atom(literal, variables)
+    atom = scope.atom(literal, names)
     if atom.predicate == EQUALS:
         raise _fail(at, "'=' cannot be an effect")
     return [Effect((), TRUE, atom, head != "not")]
@@ -302,7 +333,7 @@ def _action(at: Expression, scope: _Scope) -> Action:
         if parameter.type not in scope.types:
             raise _fail(at, f"action {name}: unknown type '{parameter.type}': {nearest(parameter.type, scope.types)}")
     names = _names(parameters)
-    precondition = _formula(fields.get(":precondition", empty), scope, names)
+    precondition = _cases(fields.get(":precondition", empty), scope, names)
     return Action(name, parameters, precondition, tuple(_effects(fields.get(":effect", empty), scope, names)))
 
 
@@ -376,7 +407,7 @@ def parse_problem(text: str, domain: Domain) -> Problem:
     objects = _objects(by_name.get(":objects", Expression(root.line)), domain)
     scope = _Scope(domain.arities, domain.supertypes, objects)
     facts, mentioned = _initial_facts(by_name[":init"], scope)
-    goal = _formula(_list(by_name[":goal"], 1, "the goal"), scope, frozenset())
+    goal = _cases(_list(by_name[":goal"], 1, "the goal"), scope, {})
     return Problem(objects, facts, mentioned, goal)
 
 
@@ -404,87 +435,7 @@ def _initial_facts(section: Expression, scope: _Scope) -> tuple[tuple[Atom, ...]
             if isinstance(function := entry[1] if len(entry) > 1 else None, Expression):
                 mentioned.update(_words(function)[1:])
             continue
-        atom = scope.atom(entry, frozenset())
+        atom = scope.atom(entry, {})
         facts[atom] = None
         mentioned.update(atom.arguments)
     return tuple(facts), frozenset(mentioned)
-
-
-MAX_CASES = 256
-
-
-@dataclass(frozen=True)
-class Literal:
-    """A test: ``atom`` holds, or (not ``positive``) does not. All its variables already have values."""
-
-    atom: Atom
-    positive: bool
-
-
-@dataclass(frozen=True)
-class NoneOf:
-    """A test: no values of the cases' own variables make one of ``cases`` true."""
-
-    cases: tuple[Case, ...]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A conjunction.
-
-    Attributes:
-        variables: variables of this case alone, existentially quantified.
-        facts: atoms that must hold (none of them equalities).
-        tests: what else must hold.
-    """
-
-    variables: tuple[Typed, ...] = ()
-    facts: tuple[Atom, ...] = ()
-    tests: tuple[Literal | NoneOf, ...] = ()
-
-    def joined(self, other: Case) -> Case:
-        return Case(self.variables + other.variables, self.facts + other.facts, self.tests + other.tests)
-
-
-@lru_cache(maxsize=1024)  # games share their domain's conditions
-def cases(formula: Formula) -> tuple[Case, ...]:
-    """Return the cases of ``formula``; none when it can never hold."""
-    fresh = count(1)
-
-    def renamed(atom: Atom, names: Mapping[str, str]) -> Atom:
-        return Atom(atom.predicate, tuple(names.get(argument, argument) for argument in atom.arguments))
-
-    def scope(variables: tuple[Typed, ...], names: Mapping[str, str]) -> tuple[tuple[Typed, ...], dict[str, str]]:
-        inner = [Typed(f"{variable.name}#{next(fresh)}", variable.type) for variable in variables]
-        return tuple(inner), {**names, **{old.name: new.name for old, new in zip(variables, inner, strict=True)}}
-
-    def every(parts: tuple[Formula, ...], positive: bool, names: Mapping[str, str]) -> list[Case]:
-        result = [Case()]
-        for part in parts:
-            options = walk(part, positive, names)
-            if len(result) * len(options) > MAX_CASES:
-                raise InputError(f"a condition with more than {MAX_CASES} alternatives")
-            result = [left.joined(right) for left in result for right in options]
-        return result
-
-    def walk(part: Formula, positive: bool, names: Mapping[str, str]) -> list[Case]:
-        match part:
-            case Atom(predicate):
-                atom = renamed(part, names)
-                if positive and predicate != EQUALS:
-                    return [Case(facts=(atom,))]
-                return [Case(tests=(Literal(atom, positive),))]
-            case Not(inner):
-                return walk(inner, not positive, names)
-            case And(parts) | Or(parts):
-                if isinstance(part, And) == positive:
-                    return every(parts, positive, names)
-                return [option for inner in parts for option in walk(inner, positive, names)]
-            case Exists(variables, inner) | Forall(variables, inner):
-                own, names = scope(variables, names)
-                if isinstance(part, Exists) == positive:
-                    return [Case(variables=own).joined(option) for option in walk(inner, positive, names)]
-                counterexamples = walk(inner, not positive, names)
-                return [Case(tests=(NoneOf(tuple(Case(own).joined(option) for option in counterexamples)),))]
-
-    return tuple(walk(formula, True, {}))

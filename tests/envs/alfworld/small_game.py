@@ -9,8 +9,7 @@ DOMAIN = """
 (define (domain painter)
   (:requirements :adl :typing)
   (:types agent room thing - object
-          tool brush - thing        ; a brush is a thing, too
-          wide - brush)
+          tool brush - thing)       ; a brush is a thing, too
   (:constants hall_bar_0 - room)
   (:predicates
     (at ?a - agent ?r - room) (in ?x - thing ?r - room) (holds ?a - agent ?x - thing)
@@ -63,7 +62,7 @@ PROBLEM = """
   (:objects
     Ann_bar_1 - agent
     kitchen_bar_1 kitchen_bar_2 cellar_bar_1 - room
-    Ladder_bar_1 - tool  Brush_bar_2 - brush  Brush_bar_1 Brush_bar_3 - wide  basin_bar_1 Stone - thing)
+    Ladder_bar_1 - tool  Brush_bar_1 Brush_bar_2 Brush_bar_3 - brush  basin_bar_1 Stone - thing)
   (:init
     (at ann_bar_1 hall_bar_0) (lit hall_bar_0) (not (wet hall_bar_0))
     (adjacent hall_bar_0 kitchen_bar_1) (adjacent kitchen_bar_2 hall_bar_0) (adjacent kitchen_bar_1 cellar_bar_1)

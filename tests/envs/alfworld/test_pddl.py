@@ -1,5 +1,6 @@
 """Reading PDDL, normal forms, and loops over facts."""
 
+from dataclasses import dataclass
 from itertools import product
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.envs.alfworld import pddl
-from rl_agents.envs.alfworld.pddl import And, Atom, Exists, Forall, Formula, Not, Or, Typed
+from rl_agents.envs.alfworld.pddl import Atom, Case, Typed
 from rl_agents.envs.alfworld.world import build_world, compile_case, player_names
 from rl_agents.errors import InputError
 
@@ -35,7 +36,7 @@ def test_domain_and_problem() -> None:
         (Atom("clean", ("?x",)), True),
         (Atom("in", ("?x", "?r")), False),
     ]
-    assert wash.effects[1].condition == And((Atom("open", ("?r",)), And(())))
+    assert wash.effects[1].condition == (Case(facts=(Atom("open", ("?r",)),)),)
     problem = pddl.parse_problem(PROBLEM, domain)
     assert problem.objects == {"cup1": "cup", "cup2": "cup", "jug": "thing", "hall": "room"}
     assert problem.facts == (Atom("in", ("cup1", "hall")), Atom("in", ("jug", "hall")))
@@ -56,9 +57,10 @@ def test_unbalanced_text(text: str, message: str) -> None:
 
 def test_comments_alternatives_and_names() -> None:
     assert pddl.read_expression("; é (\n(a ?x) ; )") == ["a", "?x"]
-    either = Or((Atom("open", ("hall",)), Atom("clean", ("jug",))))
-    with pytest.raises(InputError, match="more than 256"):
-        pddl.cases(And((either,) * 9))
+    nine = " (or (clean ?x) (open hall))" * 9
+    goal = PROBLEM.replace("(clean ?x))))", f"(and{nine}))))")
+    with pytest.raises(InputError, match="line 3: a condition with more than 256 alternatives"):
+        pddl.parse_problem(goal.replace("forall", "exists"), pddl.parse_domain(DOMAIN))
     names = player_names(sorted(["mug_bar__plus_1", "mug_bar__minus_2", "sink_bar_1_bar_sinkbasin", "agent1"]))
     assert names == {
         "mug_bar__minus_2": "mug 2", "mug_bar__plus_1": "mug 1", "sink_bar_1_bar_sinkbasin": "sinkbasin 1",
@@ -98,6 +100,25 @@ def test_bad_problem(old: str, new: str, message: str) -> None:
     assert str(error.value).startswith(message)
 
 
+@dataclass(frozen=True)
+class Part:
+    """``(head part ...)``, or of a quantifier ``(head (variable - type) part)``; what a fact is, `Atom` says."""
+
+    head: str
+    parts: tuple["Part | Atom", ...]
+    variable: Typed | None = None
+
+    def __str__(self) -> str:
+        bound = f"({self.variable.name} - {self.variable.type}) " if self.variable else ""
+        return f"({self.head} {bound}{' '.join(map(text_of, self.parts))})"
+
+
+def text_of(formula: Part | Atom) -> str:
+    if isinstance(formula, Part):
+        return str(formula)
+    return f"({formula.predicate} {' '.join(formula.arguments)})"
+
+
 _VARIABLES = ("?a", "?b", "?c")
 _TERMS = st.sampled_from([*_VARIABLES, "cup1", "hall", "nobody"])
 _ATOMS = st.one_of(
@@ -109,35 +130,24 @@ _BOUND = st.builds(Typed, st.sampled_from(_VARIABLES), st.sampled_from(["object"
 _FORMULAS = st.recursive(
     _ATOMS,
     lambda part: st.one_of(
-        st.builds(Not, part),
-        st.builds(lambda *parts: And(parts), part, part),
-        st.builds(lambda *parts: Or(parts), part, part),
-        st.builds(lambda v, p: Exists((v,), p), _BOUND, part),
-        st.builds(lambda v, p: Forall((v,), p), _BOUND, part),
+        st.builds(lambda p: Part("not", (p,)), part),
+        st.builds(Part, st.sampled_from(["and", "or", "imply"]), st.tuples(part, part)),
+        st.builds(lambda head, p, v: Part(head, (p,), v), st.sampled_from(["exists", "forall"]), part, _BOUND),
     ),
     max_leaves=5,
 )
 
 
-def _holds(formula: Formula, facts: set[Atom], objects: dict[str, set[str]], names: dict[str, str]) -> bool:
-    match formula:
-        case Atom("=", (left, right)):
-            return names.get(left, left) == names.get(right, right)
-        case Atom(predicate, arguments):
-            return Atom(predicate, tuple(names.get(a, a) for a in arguments)) in facts
-        case Not(part):
-            return not _holds(part, facts, objects, names)
-        case And(parts):
-            return all(_holds(part, facts, objects, names) for part in parts)
-        case Or(parts):
-            return any(_holds(part, facts, objects, names) for part in parts)
-        case Exists((variable,), part) | Forall((variable,), part):
-            found = [
-                _holds(part, facts, objects, {**names, variable.name: value})
-                for value in objects.get(variable.type, set())
-            ]
-            return any(found) if isinstance(formula, Exists) else all(found)
-    raise AssertionError(formula)
+def _holds(formula: Part | Atom, facts: set[Atom], objects: dict[str, set[str]], names: dict[str, str]) -> bool:
+    if isinstance(formula, Atom):
+        arguments = tuple(names.get(a, a) for a in formula.arguments)
+        return arguments[0] == arguments[1] if formula.predicate == "=" else Atom(formula.predicate, arguments) in facts
+    if (variable := formula.variable) is not None:
+        scopes = [{**names, variable.name: value} for value in objects.get(variable.type, set())]
+        found = [_holds(formula.parts[0], facts, objects, scope) for scope in scopes]
+        return any(found) if formula.head == "exists" else all(found)
+    held = [_holds(part, facts, objects, names) for part in formula.parts]
+    return {"not": not held[0], "and": all(held), "or": any(held), "imply": not held[0] or held[-1]}[formula.head]
 
 
 @settings(max_examples=60, deadline=None)
@@ -146,10 +156,12 @@ def _holds(formula: Formula, facts: set[Atom], objects: dict[str, set[str]], nam
     clean=st.sets(st.sampled_from(["cup1", "cup2", "jug"])),
     inside=st.sets(st.sampled_from(["cup1", "cup2", "jug"])),
 )
-def test_compiled_cases_mean_what_the_formula_says(formula: Formula, clean: set[str], inside: set[str]) -> None:
-    domain = pddl.parse_domain(DOMAIN)
+def test_compiled_cases_mean_what_the_formula_says(formula: Part | Atom, clean: set[str], inside: set[str]) -> None:
+    wash = "(:action wash :parameters (?x - thing ?r - room)"
+    asking = f"(:action ask :parameters (?a ?b ?c) :precondition {text_of(formula)} :effect (clean ?a))\n {wash}"
+    domain = pddl.parse_domain(DOMAIN.replace(wash, asking))
     facts = {Atom("clean", (x,)) for x in clean} | {Atom("in", (x, "hall")) for x in inside}
-    text = " ".join(f"({a.predicate} {' '.join(a.arguments)})" for a in sorted(facts, key=str))
+    text = " ".join(map(text_of, sorted(facts, key=str)))
     head, tail = PROBLEM.index("(:init"), PROBLEM.index(" (:goal")
     problem = pddl.parse_problem(f"{PROBLEM[:head]}(:init {text})\n{PROBLEM[tail:]}", domain)
     world, state = build_world(domain, problem, frozenset(["clean", "in"]))
@@ -158,7 +170,7 @@ def test_compiled_cases_mean_what_the_formula_says(formula: Formula, clean: set[
     }  # fmt: skip
     free = [Typed(name, "object") for name in _VARIABLES]
     found = set()
-    for case in pddl.cases(formula):
+    for case in domain.actions[0].precondition:
         matcher = compile_case(case, world, state, free=free)
         if matcher is not None:
             found |= {tuple(world.identifiers[number] for number in b[:3]) for b in matcher.matches(state)}
