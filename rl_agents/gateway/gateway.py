@@ -7,7 +7,6 @@ the earlier request's answer (see `RecordedRequest.is_repeated_by`), and never c
 from __future__ import annotations
 
 import asyncio
-import inspect
 import math
 import secrets
 from collections import OrderedDict
@@ -26,7 +25,16 @@ from rl_agents.gateway.conversation_tree import CallRequest, ConversationTree, c
 from rl_agents.gateway.recording import exchange_of, rebuild
 from rl_agents.gateway.sessions import OpenSession, RecordedRequest, SessionTrace, step_of
 from rl_agents.gateway.stream_view import client_message
-from rl_agents.inference.base import Completion, Engine, Extras, OnTokens, Sampling, check_completion, least_room
+from rl_agents.inference.base import (
+    Completion,
+    Engine,
+    Extras,
+    OnTokens,
+    Sampling,
+    StreamingEngine,
+    check_completion,
+    least_room,
+)  # fmt: skip
 from rl_agents.store.reader import PoolReader, StoreQuery
 from rl_agents.store.records import Call, Exchange, Record, RewardNote, SessionStart
 from rl_agents.store.trajectory_store import PoolSink
@@ -56,8 +64,6 @@ class Gateway(CallServer):
         self.sessions: dict[str, OpenSession] = {}
         self.ends: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._engine = engine
-        #: Whether the engine reports tokens while it samples.
-        self._streams = "on_tokens" in inspect.signature(engine.generate).parameters
         self._keys: dict[str, str] = {}
         #: Closed sessions: the hashes of their keys, and their seeds.
         self._closed: OrderedDict[str, tuple[str, int]] = OrderedDict()
@@ -307,8 +313,10 @@ class Gateway(CallServer):
             seed=pending.calls[index].id,
             extras=Extras(top_logprobs=top) if top else None,
         )
-        options: dict[str, Any] = {"on_tokens": notified} if on_tokens is not None and self._streams else {}
-        completion = await self._engine.generate(prompt_ids, sampling, **options)
+        if on_tokens is not None and isinstance(self._engine, StreamingEngine):
+            completion = await self._engine.generate(prompt_ids, sampling, notified)
+        else:
+            completion = await self._engine.generate(prompt_ids, sampling)
         check_completion(completion, pending.budget)
         return completion
 

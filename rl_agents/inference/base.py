@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import torch
@@ -163,6 +163,7 @@ class Engine(Protocol):
         """Free memory and processes."""
 
 
+@runtime_checkable
 class StreamingEngine(Engine, Protocol):
     """An engine in this process: it streams tokens, and its weights can be replaced."""
 
