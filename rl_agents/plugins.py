@@ -26,8 +26,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 GROUPS = tuple(
     f"rl_agents.{kind}"
     for kind in (
-        "algorithms", "environments", "rewards", "truncation_rules", "trackers", "verifiers", "judges", "agents",
-        "engines",
+        "algorithms", "environments", "rewards", "truncation_rules", "trackers", "verifiers", "judges", "engines",
     )
 )  # fmt: skip
 #: Files of the user's own modules, by name; Ray sends them to the workers of a cluster.
@@ -40,7 +39,7 @@ ORIGINS: dict[tuple[str, str], str] = {}
 
 @dataclass(frozen=True)
 class Entry:
-    """A reward, judge, verifier, agent or truncation rule, as `run.py list` shows it.
+    """A reward, judge, verifier or truncation rule, as `run.py list` shows it.
 
     Attributes:
         build: the keys of a run or of an environment -> what they describe.

@@ -11,7 +11,6 @@ import pytest
 from rl_agents import plugins
 from rl_agents.algorithms import ALGORITHMS, KEYS
 from rl_agents.envs import base
-from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.reporting.trackers import TRACKERS
 from rl_agents.rewards.base import REWARDS
 from rl_agents.rewards.judges import JUDGES
@@ -30,7 +29,7 @@ def as_a_new_process(folder: Path) -> Iterator[None]:
     here = {path.stem for path in Path.cwd().glob("*.py")}
     hidden = {name: sys.modules.pop(name) for name in here & set(sys.modules)}
     registries: list[dict[Any, Any]] = [
-        ALGORITHMS, KEYS, base.CLASSES, base.FAMILIES, REWARDS, VERIFIERS, JUDGES, AGENTS, TRACKERS, plugins.ORIGINS,
+        ALGORITHMS, KEYS, base.CLASSES, base.FAMILIES, REWARDS, VERIFIERS, JUDGES, TRACKERS, plugins.ORIGINS,
         plugins.OWN_MODULES,
     ]  # fmt: skip
     before, modules = [dict(registry) for registry in registries], set(sys.modules)

@@ -89,10 +89,6 @@ BROKEN = {
         "from rl_agents.rewards.verifiers import verifier\nverifier('exact', '')(max)\n",
         "plugin exact registers the verifier 'exact', which is built in: give it another name",
     ),
-    "hasty": (
-        "from rl_agents.envs.blackbox.agents import agent\n@agent('hasty', '')\ndef solve(task, client): pass\n",
-        "agent 'hasty' of hasty is not a coroutine function; write async def",
-    ),
 }
 
 
@@ -108,7 +104,6 @@ def test_a_line_and_exit_code_2(name: str, folder: Path, capsys: pytest.CaptureF
 
 
 OWN = """import asyncio
-from rl_agents.envs.blackbox.agents import agent
 from rl_agents.rewards.base import reward
 from rl_agents.rewards.judges import judge
 from rl_agents.rewards.verifiers import verifier
@@ -134,10 +129,6 @@ async def patient(reading, asked):
 async def thanked(trajectory):
     await asyncio.sleep(0)
     return {"0": 0.25, "1": "nan"}[trajectory.task_id]
-
-@agent("own-asker", "asks once")
-async def ask(task, client):
-    return 1.0
 
 @reward("own-wrapped", "a plain function that returns a coroutine, as decorators do")
 def wrapped(trajectory):
@@ -305,10 +296,7 @@ def test_judges_have_a_limit(folder: Path) -> None:
         ("--set reward=prs prs_form=long judge=own-wrod", "unknown judge 'own-wrod': did you mean 'own-word'?"),
         ("--env long_form_qa --set env.judge=own-wrod", "unknown env.judge 'own-wrod': did you mean 'own-word'?"),
         ("--env long_form_qa --set env.judge=own-word env.judge_url=http://x", "asks no server"),
-        (
-            "--env blackbox --set env.agent=own-aksr env.tasks=guess_numbers",
-            "the name of a plugin's agent; did you mean 'own-asker'?",
-        ),
+        ("--env blackbox --set env.agent=asker env.tasks=guess_numbers", "env.agent=asker: write module:function"),
     ],
 )
 def test_wrong_verifiers_judges_and_agents(words: str, near: str, folder: Path, capsys) -> None:
@@ -377,16 +365,6 @@ def test_the_example_of_a_judge(folder: Path) -> None:
     judge = make_judge(Settings.from_dict({"judge": "own-words"}))
     readings = [Reading((), answer, True, ("Rome",), "Where does Ada live?", ()) for answer in ("In Rome.", "In Oslo.")]
     assert [wait(judge.verdict(reading)) for reading in readings] == [1.0, 0.0]
-
-
-def test_the_example_of_an_agent(folder: Path) -> None:
-    example(folder, "asking_agent")
-    tasks = folder / "tasks.jsonl"
-    tasks.write_text(json.dumps({"id": "1", "question": "2 + 2 =", "answer": "4"}) + "\n")
-    env = base.make_env("blackbox", {"agent": "own-asking", "tasks": str(tasks)})  # the test plays the model
-    for said, reward in (("It is 4.", 1.0), ("5", 0.0)):
-        assert "2 + 2 =" in env.reset(seed=0, options={"task_id": "1"})[0]
-        assert env.step(said)[1] == reward
 
 
 def test_the_example_of_a_tracker(folder: Path) -> None:

@@ -15,7 +15,6 @@ from rl_agents.cli.parser import Parser
 from rl_agents.config.loading import Kind, preset_files
 from rl_agents.config.options import keys_of
 from rl_agents.envs.base import CLASSES, ENVIRONMENTS, FAMILIES
-from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.errors import InputError, unknown
 from rl_agents.inference.engines import ENGINES
 from rl_agents.installation import as_called, presets_folder
@@ -28,7 +27,7 @@ from rl_agents.rollout.truncation import RULES
 Entry = dict[str, Any]
 PRESETS = ("recipes", "sweeps")
 FIRST_KINDS = ("algorithms", "environments", "engines", "truncation_rules")
-KINDS = (*FIRST_KINDS, "rewards", "verifiers", "judges", "agents", *PRESETS)
+KINDS = (*FIRST_KINDS, "rewards", "verifiers", "judges", *PRESETS)
 
 #: Besides `rl_agents.inference.engines` and `rl_agents.rollout.truncation`.
 AUTO_SUMMARY = "vllm where it can run, torch for small models on CPUs; each run prints its choice and the reason"
@@ -144,7 +143,6 @@ def catalogue() -> dict[str, list[Entry]]:
         "rewards": _entries(REWARDS, "reward"),
         "verifiers": _entries(VERIFIERS, "verifier"),
         "judges": _entries(JUDGES, "judge"),
-        "agents": _entries(AGENTS, "agent"),
     }
 
 

@@ -1,4 +1,4 @@
-"""The agent that blackbox's keys name, the agents of plugins, and the environment that a task names.
+"""The agent that blackbox's keys name, and the environment that a task names.
 
 `TaskWorld` runs that environment for an agent that cannot import it.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import shutil
 import subprocess
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -18,11 +18,11 @@ from rl_agents.envs.base import make_env, synchronous
 from rl_agents.envs.blackbox import BlackboxOptions
 from rl_agents.envs.blackbox.tasks import NEEDED
 from rl_agents.envs.spec import TextEnv
-from rl_agents.errors import InputError, nearest
+from rl_agents.errors import InputError
 from rl_agents.gateway.agent_interpreter import HostedAgent
 from rl_agents.gateway.process_supervisor import Agent, AgentClient, CommandAgent, FunctionAgent
 from rl_agents.gateway.results import AgentResult, read_result
-from rl_agents.plugins import Entry, member, register
+from rl_agents.plugins import member
 
 #: Seconds in which a Python must start.
 PROBE_S = 60.0
@@ -74,30 +74,6 @@ class TaskWorld:
         return observation
 
 
-#: Runs one task: (task, client) -> result.
-Solving = Callable[[Mapping[str, Any], AgentClient], Awaitable[Any]]
-
-
-AGENTS: dict[str, Entry] = {}
-
-
-def agent(name: str, summary: str) -> Callable[[Solving], Solving]:
-    """Decorate a coroutine function ``(task, client)``: ``--env blackbox --set env.agent=name`` trains it.
-
-    Raises:
-        InputError: its name is taken, or it is not a coroutine function.
-    """
-
-    def registered(function: Solving) -> Solving:
-        home = function.__module__
-        if not inspect.iscoroutinefunction(function):
-            raise InputError(f"agent '{name}' of {home} is not a coroutine function; write async def")
-        register("agent", AGENTS, Entry(name, summary, home, lambda options: FunctionAgent(function)))
-        return function
-
-    return registered
-
-
 def load_agent(options: BlackboxOptions) -> Agent:
     """Return the agent.
 
@@ -110,12 +86,8 @@ def load_agent(options: BlackboxOptions) -> Agent:
         raise InputError(NEEDED)
     if options.agent_python:
         return hosted_agent(options.agent, options.agent_python)
-    if options.agent in AGENTS:
-        registered: Agent = AGENTS[options.agent].build(options)
-        return registered
     if ":" not in options.agent:
-        hint = f"; {nearest(options.agent, AGENTS)}" if AGENTS else ""
-        raise InputError(f"env.agent={options.agent}: write module:function, or the name of a plugin's agent{hint}")
+        raise InputError(f"env.agent={options.agent}: write module:function")
     function = member(options.agent, f"env.agent={options.agent}")
     if not inspect.iscoroutinefunction(function):
         wanted = f"write async def {options.agent.rpartition(':')[2]}(task, client)"
