@@ -26,7 +26,7 @@ KEPT_DAYS = 30
 _SCHEMA = "CREATE TABLE kept (number INTEGER PRIMARY KEY, id TEXT UNIQUE, split TEXT, value TEXT);"
 
 #: (id, split or empty, JSON value).
-Entry = tuple[str, str, Any]
+KeptRow = tuple[str, str, Any]
 
 
 class KeptRows:
@@ -61,7 +61,7 @@ class KeptRows:
             return self._db.execute(statement, values).fetchall()
 
 
-def keep(name: str, version: str, entries: Callable[[], Iterable[Entry]], noun: str = "task") -> KeptRows:
+def keep(name: str, version: str, entries: Callable[[], Iterable[KeptRow]], noun: str = "task") -> KeptRows:
     """Open the cached entries of a table; read ``entries`` first if the cache does not have them.
 
     Args:
@@ -89,7 +89,7 @@ def _forget_old(folder: Path) -> None:
 _opened = lru_cache(maxsize=16)(KeptRows)
 
 
-def _write(path: Path, name: str, entries: Iterable[Entry], noun: str) -> None:
+def _write(path: Path, name: str, entries: Iterable[KeptRow], noun: str) -> None:
     with new_database(path) as (db, _):
         db.executescript(_SCHEMA)
         db.execute("BEGIN")

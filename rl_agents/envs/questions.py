@@ -106,7 +106,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PublishedQuestion:
     """A question and its passages in the file."""
 
     question: Question
@@ -123,7 +123,7 @@ def read_questions(
     max_bad_share: float = 0.0,
     report: Callable[[str], None] = lambda line: None,
     prefix: str = "",
-) -> Iterator[tuple[Entry, float]]:
+) -> Iterator[tuple[PublishedQuestion, float]]:
     """Yield the questions of a table in order, each with the share of the table read so far.
 
     Args:
@@ -179,7 +179,7 @@ def kept_tables(tables: Sequence[Table], max_bad_share: float, noun: str) -> tup
     return tuple(kept)
 
 
-def _kept_entries(table: Table, max_bad_share: float, prefix: str) -> Iterator[row_cache.Entry]:
+def _kept_entries(table: Table, max_bad_share: float, prefix: str) -> Iterator[row_cache.KeptRow]:
     def report(line: str) -> None:
         print(f"[rl_agents] {line}", file=sys.stderr)
 
@@ -193,7 +193,7 @@ def from_kept(data: Mapping[str, Any]) -> Question:
     return Question(**{**data, **lists, "plan": plan})
 
 
-def entry_from_record(record: Any, name: str) -> Entry | None:
+def entry_from_record(record: Any, name: str) -> PublishedQuestion | None:
     """Read one record of any form; None for a question marked as unanswerable. ``name`` is its id if it has none.
 
     Raises:
@@ -220,7 +220,7 @@ def entry_from_record(record: Any, name: str) -> Entry | None:
         kind if isinstance(kind, str) else "",
         supporting or tuple(named),
     )
-    return Entry(question, tuple(passage for passage, _ in found))
+    return PublishedQuestion(question, tuple(passage for passage, _ in found))
 
 
 def passage_id(title: str, text: str) -> str:

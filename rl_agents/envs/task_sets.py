@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from rl_agents.data.row_cache import Entry, KeptRows, keep
+from rl_agents.data.row_cache import KeptRow, KeptRows, keep
 from rl_agents.data.tables import Row, Table, object_of, open_table
 from rl_agents.errors import InputError, nearest, unknown
 
@@ -135,7 +135,7 @@ def read_tasks(
     env: str,
     table: Table,
     version: str,
-    read: Callable[[Row, int], Entry] | None = None,
+    read: Callable[[Row, int], KeptRow] | None = None,
     split: Callable[[Mapping[str, str]], TaskSets] | None = None,
     noun: str = "task",
 ) -> TableTasks:
@@ -158,7 +158,7 @@ def _as_given(given: Mapping[str, str]) -> TaskSets:
     return named if any(given.values()) else held_out(tuple(given), SPLIT_SEED)
 
 
-def _entries(table: Table, read: Callable[[Row, int], Entry], noun: str) -> Iterator[Entry]:
+def _entries(table: Table, read: Callable[[Row, int], KeptRow], noun: str) -> Iterator[KeptRow]:
     seen: set[str] = set()
     for count, row in enumerate(table, start=1):
         try:
@@ -171,7 +171,7 @@ def _entries(table: Table, read: Callable[[Row, int], Entry], noun: str) -> Iter
         yield entry
 
 
-def _entry(table: Table, row: Row, count: int) -> Entry:
+def _entry(table: Table, row: Row, count: int) -> KeptRow:
     record, file = object_of(row.record(), "a task"), f"{row.path.stem}-" if len(table.files) > 1 else ""
     task_id = record.get("id", f"{file}{row.kind}-{row.number}")
     if isinstance(task_id, int) and not isinstance(task_id, bool):

@@ -22,7 +22,7 @@ from rl_agents.chat.template import (
     make_context,
 )
 from rl_agents.config import Settings, context_window
-from rl_agents.data.row_cache import Entry, keep
+from rl_agents.data.row_cache import KeptRow, keep
 from rl_agents.data.tables import open_table
 from rl_agents.data.tasks import stream_seed
 from rl_agents.data.trajectory import SUMMARY_ANCHOR, Step, Trajectory
@@ -120,7 +120,7 @@ class Dialogues(Sequence[Trajectory]):
         """Return where each dialogue stands, without tokenizing any."""
         return (self._kept.get(str(index))[0] for index in range(self._count))
 
-    def _entries(self) -> Iterator[Entry]:
+    def _entries(self) -> Iterator[KeptRow]:
         count = 0
         for found in iter_traces(self._name, (), self._columns):
             if isinstance(found, Defect):

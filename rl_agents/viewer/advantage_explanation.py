@@ -19,7 +19,7 @@ from rl_agents.advantages import FloatArray, grpo, leave_one_out, rloo, step_gae
 TOLERANCE = 2e-3
 
 
-class Unit(NamedTuple):
+class Member(NamedTuple):
     """A member of a group: its return (a sibling's reward) and the advantage of the step to explain."""
 
     name: str
@@ -39,26 +39,26 @@ GROUP_FORMULAS: tuple[tuple[str, str, Formula], ...] = (
 )  # fmt: skip
 
 
-def equal_returns(units: Sequence[Unit], batch: Sequence[float]) -> dict[str, Any] | None:
+def equal_returns(members: Sequence[Member], batch: Sequence[float]) -> dict[str, Any] | None:
     """Explain advantages of 0 by returns that differ, but count as equal in ``batch``, whose returns it holds."""
-    totals = [unit.total for unit in units]
+    totals = [member.total for member in members]
     least = tolerance(np.array(batch))
-    if any(unit.advantage for unit in units) or not 0 < max(totals) - min(totals) <= least:
+    if any(member.advantage for member in members) or not 0 < max(totals) - min(totals) <= least:
         return None
     words = f"0, because returns that differ by at most {least:.1g} count as equal in this batch"
     return {"kind": "equal", "formula": words, "result": 0.0, "divisor": None, **group_figures(totals)}
 
 
-def from_group(units: Sequence[Unit], name: str) -> dict[str, Any] | None:
+def from_group(members: Sequence[Member], name: str) -> dict[str, Any] | None:
     """Explain an advantage by the group's returns; None if no formula gives the recorded value.
 
     All members with an advantage are compared, so that an accidental match of one does not count.
     """
-    totals = [unit.total for unit in units]
-    known = {index: unit.advantage for index, unit in enumerate(units) if unit.advantage is not None}
-    if len(units) < 2 or not known or not all(map(math.isfinite, totals)):
+    totals = [member.total for member in members]
+    known = {index: member.advantage for index, member in enumerate(members) if member.advantage is not None}
+    if len(members) < 2 or not known or not all(map(math.isfinite, totals)):
         return None
-    place = next((index for index, unit in enumerate(units) if unit.name == name), None)
+    place = next((index for index, member in enumerate(members) if member.name == name), None)
     if place not in known:
         return None
     for kind, words, formula in GROUP_FORMULAS:
@@ -70,7 +70,7 @@ def from_group(units: Sequence[Unit], name: str) -> dict[str, Any] | None:
     return None
 
 
-def from_weighted_group(units: Sequence[Unit], name: str, factors: Sequence[float]) -> dict[str, Any] | None:
+def from_weighted_group(members: Sequence[Member], name: str, factors: Sequence[float]) -> dict[str, Any] | None:
     """Explain an advantage by the group's returns and a common factor of its advantages.
 
     Args:
@@ -80,7 +80,7 @@ def from_weighted_group(units: Sequence[Unit], name: str, factors: Sequence[floa
         The result of `from_group`, with ``times`` and ``factor`` if the factor is not 1.
     """
     for times, factor in enumerate(factors, start=1):
-        plain = [u._replace(advantage=None if u.advantage is None else u.advantage / factor) for u in units]
+        plain = [m._replace(advantage=None if m.advantage is None else m.advantage / factor) for m in members]
         found = from_group(plain, name)
         if found is not None and (factor == 1 or abs(found["result"]) > TOLERANCE):
             weighed = {} if factor == 1 else {"times": times, "factor": factor}

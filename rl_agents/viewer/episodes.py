@@ -11,7 +11,13 @@ from rl_agents.data.trajectory import SUMMARY_ANCHOR
 from rl_agents.store.reader import PoolReader, Stored, StoreQuery
 from rl_agents.store.records import Outcome, Session
 from rl_agents.store.schema import load_text
-from rl_agents.viewer.advantage_explanation import Unit, equal_returns, from_values, from_weighted_group, group_figures
+from rl_agents.viewer.advantage_explanation import (
+    Member,
+    equal_returns,
+    from_values,
+    from_weighted_group,
+    group_figures,
+)
 from rl_agents.viewer.groups import members_of, session_row
 from rl_agents.viewer.query_params import Params
 from rl_agents.viewer.step_values import Worth, split_thoughts, worth_of
@@ -180,8 +186,8 @@ def explain(
     silent = not any(step["advantage"] for step in steps)
     batch = [total for (total,) in reader.rows(query, stored.learned_in)] if silent else []
     for step in steps:
-        units = [_unit(member, worth.get(member.session.id, {}), step["ordinal"]) for member in members]
-        if found := equal_returns(units, batch) or from_weighted_group(units, name, factors):
+        compared = [_member(member, worth.get(member.session.id, {}), step["ordinal"]) for member in members]
+        if found := equal_returns(compared, batch) or from_weighted_group(compared, name, factors):
             step["why"] = {"by": "group", **found}
     if all("why" in step for step in steps) or any(step["value"] is None for step in steps):
         return
@@ -208,10 +214,10 @@ def draw_factors(settings: Mapping[str, Any]) -> list[float]:
     return [float(w) for w in smoothing_weight(range(1, most), alpha, clip=clip)]
 
 
-def _unit(member: Stored, worth: Mapping[int, Worth], ordinal: int) -> Unit:
+def _member(member: Stored, worth: Mapping[int, Worth], ordinal: int) -> Member:
     """Return a member with its advantage at a step, or at its last step if it is shorter."""
     known = worth.get(ordinal) or (worth[max(worth)] if worth else None)
-    return Unit(member.session.id, member.total, known.advantage if known else None)
+    return Member(member.session.id, member.total, known.advantage if known else None)
 
 
 def _figures(outcome: Outcome, worth: Mapping[int, Worth]) -> tuple[float, float | None, float | None]:

@@ -25,7 +25,7 @@ UNKNOWN, LOST = -1, -2
 
 
 @dataclass(slots=True)
-class Node:
+class ReachedState:
     """A state that was reached.
 
     Attributes:
@@ -78,7 +78,7 @@ def tree(params: Params) -> dict[str, Any]:
         stored = list(reader.stored(StoreQuery(ids=[load_text(row[0]) for row in ids])))
         if not stored:
             raise ApiError(404, f"no search with seed {seed}", "unknown_search", "seed")
-        nodes = {0: Node(parent=UNKNOWN)}
+        nodes = {0: ReachedState(parent=UNKNOWN)}
         for one in stored:
             _take(reader, nodes, one)
         _adopt(reader, nodes)
@@ -93,7 +93,7 @@ def tree(params: Params) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _take(reader: PoolReader, nodes: dict[int, Node], stored: Stored) -> None:
+def _take(reader: PoolReader, nodes: dict[int, ReachedState], stored: Stored) -> None:
     session, sample = stored.session, stored.session.kind == "sample"
     outcomes = reader.outcomes(session.id)
     facts: Mapping[str, Any] = session.facts.get("search") or {}
@@ -102,9 +102,9 @@ def _take(reader: PoolReader, nodes: dict[int, Node], stored: Stored) -> None:
     for number, outcome in enumerate(outcomes):
         order, parent, version = known.get(outcome.call, (0, before, 0))
         before = parent if sample else before
-        node = nodes.setdefault(outcome.call, Node(before))
+        node = nodes.setdefault(outcome.call, ReachedState(before))
         node.order, node.version, node.action = order, version, excerpt(outcome.action, TEXT)
-        origin = nodes.setdefault(before, Node(UNKNOWN))
+        origin = nodes.setdefault(before, ReachedState(UNKNOWN))
         origin.observation = origin.observation or outcome.observation[:TEXT]
         origin.score = _score(facts, number, sample) if origin.score is None else origin.score
         if sample:
@@ -134,7 +134,7 @@ def _heads(reader: PoolReader, ids: Sequence[int]) -> dict[int, tuple[int, int, 
     return found
 
 
-def _adopt(reader: PoolReader, nodes: dict[int, Node]) -> None:
+def _adopt(reader: PoolReader, nodes: dict[int, ReachedState]) -> None:
     """Resolve the ancestors of states that are only known as parents."""
     while unknown := [call for call, node in nodes.items() if node.parent == UNKNOWN and call != 0]:
         heads = _heads(reader, unknown)
@@ -142,17 +142,17 @@ def _adopt(reader: PoolReader, nodes: dict[int, Node]) -> None:
             node = nodes[call]
             node.order, node.parent, node.version = heads.get(call, (node.order, LOST, node.version))
             if node.parent != LOST:
-                nodes.setdefault(node.parent, Node(UNKNOWN))
+                nodes.setdefault(node.parent, ReachedState(UNKNOWN))
 
 
-def _credit(reader: PoolReader, nodes: Mapping[int, Node], sessions: Sequence[str]) -> None:
+def _credit(reader: PoolReader, nodes: Mapping[int, ReachedState], sessions: Sequence[str]) -> None:
     worth = worth_of(reader, sessions)
     for node in nodes.values():
         if (found := worth.get(node.session)) and 0 in found and node.reward is not None:
             node.advantage = found[0].advantage
 
 
-def _open_calls(reader: PoolReader, nodes: dict[int, Node]) -> None:
+def _open_calls(reader: PoolReader, nodes: dict[int, ReachedState]) -> None:
     """Add calls that are not yet part of a path or a sample."""
     orders = [node.order for node in nodes.values() if node.order]
     if not orders:
@@ -160,10 +160,10 @@ def _open_calls(reader: PoolReader, nodes: dict[int, Node]) -> None:
     query = "SELECT id, number, parent, policy_version FROM calls WHERE number BETWEEN ? AND ? ORDER BY number"
     for call, order, parent, version in reader.rows(query, min(orders), max(orders) + AFTER):
         if parent and parent in nodes and call not in nodes:
-            nodes[call] = Node(parent, order, version=version)
+            nodes[call] = ReachedState(parent, order, version=version)
 
 
-def _listed(nodes: Mapping[int, Node]) -> list[dict[str, Any]]:
+def _listed(nodes: Mapping[int, ReachedState]) -> list[dict[str, Any]]:
     ordered = sorted(nodes, key=lambda call: (call != 0, nodes[call].order))
     children: dict[int, list[int]] = {}
     for call in ordered:

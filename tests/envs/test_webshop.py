@@ -19,7 +19,7 @@ from rl_agents.envs.webshop.catalogue import find_catalogue
 from rl_agents.envs.webshop.demonstrations import in_style
 from rl_agents.envs.webshop.pages import Move, State, act, view
 from rl_agents.envs.webshop.prompts import MAX_PAGE, problem_text, read_command, window
-from rl_agents.envs.webshop.records import Entry, Instruction, goal_at, goal_count, product_from_record
+from rl_agents.envs.webshop.records import Instruction, Listing, goal_at, goal_count, product_from_record
 from rl_agents.envs.webshop.store import Store
 from rl_agents.envs.webshop.tasks import local_store
 from rl_agents.errors import InputError
@@ -248,7 +248,7 @@ def test_synthetic_goals_are_all_combinations() -> None:
     product = product_from_record(record, ["easy clean"])
     assert product is not None and product.query == "mugs"
     assert product.options == {"size": ("s", "l"), "color": ("red | blue", "black")}
-    entry = Entry(product, (Instruction("Find me mugs", ("easy clean",)), Instruction("none", (), ("s",))))
+    entry = Listing(product, (Instruction("Find me mugs", ("easy clean",)), Instruction("none", (), ("s",))))
     assert (goal_count(entry, True), goal_count(entry, False)) == (4, 0)
     goals = [goal_at(entry, True, number) for number in range(4)]
     assert [dict(goal.options)["color"] + dict(goal.options)["size"] for goal in goals] == [

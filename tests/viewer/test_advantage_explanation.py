@@ -3,11 +3,11 @@
 import pytest
 
 from rl_agents.advantages import step_gae, whiten_steps
-from rl_agents.viewer.advantage_explanation import Unit, from_group, from_values
+from rl_agents.viewer.advantage_explanation import Member, from_group, from_values
 
 
-def units(returns: list[float], advantages: list[float | None]) -> list[Unit]:
-    return [Unit(f"m{i}", r, a) for i, (r, a) in enumerate(zip(returns, advantages, strict=True))]
+def units(returns: list[float], advantages: list[float | None]) -> list[Member]:
+    return [Member(f"m{i}", r, a) for i, (r, a) in enumerate(zip(returns, advantages, strict=True))]
 
 
 @pytest.mark.parametrize(

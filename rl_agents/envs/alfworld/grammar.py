@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from textwrap import dedent
 
-from rl_agents.envs.alfworld.world import NEGATED, Facts, Row, World
+from rl_agents.envs.alfworld.world import NEGATED, Facts, Objects, World
 from rl_agents.errors import InputError, nearest
 
 MAX_EXPRESSION, MAX_NESTING = 200, 60
@@ -427,7 +427,7 @@ class Renderer:
             else:
                 yield from self._answers(atoms[1:], facts, answer)
 
-    def _rows(self, atom: QueryAtom, facts: Facts, mapping: Answer) -> list[Row]:
+    def _rows(self, atom: QueryAtom, facts: Facts, mapping: Answer) -> list[Objects]:
         """Return the facts of the atom's predicate and types that agree with ``mapping``, in order."""
         arity = len(atom.placeholders)
         known = [
@@ -442,7 +442,7 @@ class Renderer:
             rows = [row for row in present if len(row) == arity and all(row[p] == n for p, n in known)]
         return self._ordered(rows, tuple(kind for _, kind in atom.placeholders))
 
-    def _ordered(self, rows: list[Row], kinds: tuple[str, ...]) -> list[Row]:
+    def _ordered(self, rows: list[Objects], kinds: tuple[str, ...]) -> list[Objects]:
         """Return the rows of the given types: those of exactly these types first, then those of subtypes by type."""
         types, supertypes = self._world.types, self._world.supertypes
         placed = []

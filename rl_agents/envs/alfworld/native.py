@@ -39,7 +39,7 @@ from rl_agents.envs.alfworld.world import (
     Binding,
     Facts,
     Matcher,
-    Row,
+    Objects,
     RowGetter,
     World,
     build_world,
@@ -66,7 +66,7 @@ class Instance(NamedTuple):
     """An action of the game by its number, and its objects."""
 
     action: int
-    arguments: Row
+    arguments: Objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,9 @@ class CompiledAction:
     template: tuple[Symbol, ...]
     feedback: tuple[Symbol, ...]
     shown: tuple[int, ...] | None
-    _commands: dict[Row, str] = field(default_factory=dict)
+    _commands: dict[Objects, str] = field(default_factory=dict)
 
-    def applicable(self, facts: Facts) -> Iterator[Row]:
+    def applicable(self, facts: Facts) -> Iterator[Objects]:
         """Yield the objects of the available instances; the same objects twice if two cases allow them."""
         width = len(self.placeholders)
         for way in self.ways:
@@ -123,7 +123,7 @@ class CompiledAction:
                 if way.idle is None or not way.idle(binding):
                     yield tuple(binding[:width])
 
-    def command(self, renderer: Renderer, facts: Facts, arguments: Row) -> str:
+    def command(self, renderer: Renderer, facts: Facts, arguments: Objects) -> str:
         if self.shown is None:
             return renderer.render(self.template, facts, self.mapping(arguments))
         key = tuple([arguments[position] for position in self.shown])
@@ -132,17 +132,17 @@ class CompiledAction:
             text = self._commands[key] = renderer.render(self.template, facts, self.mapping(arguments))
         return text
 
-    def mapping(self, arguments: Row) -> Answer:
+    def mapping(self, arguments: Objects) -> Answer:
         """Return the objects of the parameters in queries, as of the parameters' types."""
         return {
             placeholder: (number, placeholder[1])
             for placeholder, number in zip(self.placeholders, arguments, strict=True)
         }
 
-    def applied(self, facts: Facts, arguments: Row) -> Facts:
+    def applied(self, facts: Facts, arguments: Objects) -> Facts:
         """Return the facts after the action. Conditions read the facts before it; adding wins over deleting."""
-        made: dict[Slots, set[Row]] = {}
-        unmade: dict[Slots, set[Row]] = {}
+        made: dict[Slots, set[Objects]] = {}
+        unmade: dict[Slots, set[Objects]] = {}
         for change in self.changes:
             rows = made if change.positive else unmade
             rows.setdefault(change.slots, set()).update(_rows(change, facts, arguments))
@@ -156,7 +156,7 @@ class CompiledAction:
         return tuple(result)
 
 
-def _rows(change: Change, facts: Facts, arguments: Row) -> Iterator[Row]:
+def _rows(change: Change, facts: Facts, arguments: Objects) -> Iterator[Objects]:
     if change.occasions is None:
         yield change.row(arguments)
         return

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 
 from rl_agents.envs.alfworld.pddl import EQUALS, ROOT_TYPE, Atom, Case, Domain, Literal, NoneOf, Problem, Typed
 
-Row = tuple[int, ...]
+#: The objects of a fact or an action, by their numbers.
+Objects = tuple[int, ...]
 
 #: The changeable facts of a state: one set of rows for every slot of `World.slots`.
-Facts = tuple[frozenset[Row], ...]
+Facts = tuple[frozenset[Objects], ...]
 
 #: Prefix of the facts that the real engine keeps about facts that became false.
 NEGATED = "not_"
@@ -32,16 +33,16 @@ class StaticRelation:
 
     __slots__ = ("_indexes", "rows", "set")
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[Objects]) -> None:
         self.rows = tuple(sorted(rows))
         self.set = frozenset(self.rows)
-        self._indexes: dict[tuple[int, ...], dict[Row, tuple[Row, ...]]] = {}
+        self._indexes: dict[tuple[int, ...], dict[Objects, tuple[Objects, ...]]] = {}
 
-    def index(self, positions: tuple[int, ...]) -> dict[Row, tuple[Row, ...]]:
+    def index(self, positions: tuple[int, ...]) -> dict[Objects, tuple[Objects, ...]]:
         """Map the values at ``positions`` to the rows that have them, in order."""
         index = self._indexes.get(positions)
         if index is None:
-            lists: dict[Row, list[Row]] = {}
+            lists: dict[Objects, list[Objects]] = {}
             for row in self.rows:
                 lists.setdefault(tuple(row[position] for position in positions), []).append(row)
             index = {key: tuple(rows) for key, rows in lists.items()}
@@ -67,7 +68,7 @@ class World:
     slots: dict[str, int]
     numbers: dict[str, int] = field(repr=False)
 
-    def rows(self, predicate: str, facts: Facts) -> frozenset[Row]:
+    def rows(self, predicate: str, facts: Facts) -> frozenset[Objects]:
         """Return the rows of ``predicate``; none for a predicate that the game does not have."""
         slot = self.slots.get(predicate)
         if slot is not None:
@@ -92,7 +93,7 @@ def build_world(domain: Domain, problem: Problem, read: frozenset[str]) -> tuple
     identifiers = tuple(sorted(problem.objects))
     numbers = {identifier: number for number, identifier in enumerate(identifiers)}
     changing = {effect.atom.predicate for action in domain.actions for effect in action.effects}
-    rows: dict[str, set[Row]] = {predicate: set() for predicate in read}
+    rows: dict[str, set[Objects]] = {predicate: set() for predicate in read}
     for fact in problem.facts:
         if fact.predicate in read:
             rows[fact.predicate].add(tuple(numbers[argument] for argument in fact.arguments))
@@ -145,8 +146,8 @@ def _plain(text: str) -> str:
 
 Binding = list[int]
 Test = Callable[[Facts, Binding], bool]
-Rows = Callable[[Facts, Binding], Iterable[Row]]
-RowGetter = Callable[[Sequence[int]], Row]
+Rows = Callable[[Facts, Binding], Iterable[Objects]]
+RowGetter = Callable[[Sequence[int]], Objects]
 
 #: A term is a variable's position in the binding, or ``~number`` (negative) for an object.
 Terms = tuple[int, ...]
@@ -326,7 +327,7 @@ def _expected_rows(predicate: str, terms: Terms, world: World, facts: Facts, hav
     return expected
 
 
-def _constant_rows(rows: tuple[Row, ...]) -> Rows:
+def _constant_rows(rows: tuple[Objects, ...]) -> Rows:
     return lambda facts, binding: rows
 
 
@@ -359,13 +360,13 @@ def _slot_rows(slot: int, positions: tuple[int, ...], values: RowGetter) -> Rows
     if len(positions) == 1:
         (only,) = positions
 
-        def filtered(facts: Facts, binding: Binding) -> Iterable[Row]:
+        def filtered(facts: Facts, binding: Binding) -> Iterable[Objects]:
             (value,) = values(binding)
             return [row for row in facts[slot] if row[only] == value]
 
         return filtered
 
-    def selected(facts: Facts, binding: Binding) -> Iterable[Row]:
+    def selected(facts: Facts, binding: Binding) -> Iterable[Objects]:
         wanted = values(binding)
         return [row for row in facts[slot] if tuple(row[p] for p in positions) == wanted]
 

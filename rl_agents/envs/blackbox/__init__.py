@@ -15,9 +15,7 @@ class BlackboxOptions(AgentKeys):
     """Keys of blackbox; see docs/environments/blackbox.md."""
 
     agent_command: str = key("", "command that runs one task, such as: python my_agent.py {task_id}")
-    agent: str = key(
-        "", "agent that is a coroutine: module:function; instead of agent_command"
-    )
+    agent: str = key("", "agent that is a coroutine: module:function; instead of agent_command")
     agent_python: str = key(
         "", "Python with the agent's libraries, for env.agent=FILE.py:function; empty for this one", needs="agent"
     )

@@ -69,7 +69,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AnswerScores:
     """The results of the judge, and of the rule that compares words (`rl_agents.rewards.grounding`).
 
     Attributes:
@@ -89,7 +89,7 @@ class Verdict:
         return self.grounded == self.complete == 1.0
 
 
-NO_ANSWER = Verdict(0, 0.0, 0.0, 0.0, 0.0, 0.0)
+NO_ANSWER = AnswerScores(0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class QAState(EpisodeState):
     task: Task
     read: tuple[str, ...] = ()
     searches: int = 0
-    verdict: Verdict = NO_ANSWER
+    verdict: AnswerScores = NO_ANSWER
 
 
 class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
@@ -168,14 +168,14 @@ class LongFormQAEnv(ToolEnv[QAState, LongFormQAOptions]):
         observation = f"grounded {verdict.grounded:g}, complete {verdict.complete:g}"
         return self._end_turn(new, observation, earned, valid=True, progress=None, terminated=True, query="")
 
-    async def _judged(self, state: QAState, answer: str) -> Verdict:
+    async def _judged(self, state: QAState, answer: str) -> AnswerScores:
         task, count = state.task, len(sentences(answer))
         if count > MAX_SENTENCES:
             return replace(NO_ANSWER, sentences=count)
         reading = Reading((), answer, True, task.references, task.question, state.read, task.points)
         asked = self._judge.verdict(reading), self._judge.complete(reading)
         grounded, complete = await asyncio.gather(*asked) if self._judge.remote else [await one for one in asked]
-        return Verdict(
+        return AnswerScores(
             count,
             grounded,
             complete,

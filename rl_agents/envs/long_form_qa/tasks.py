@@ -23,7 +23,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from rl_agents.data.row_cache import Entry
+from rl_agents.data.row_cache import KeptRow
 from rl_agents.data.tables import Row, object_of, open_table, text_of
 from rl_agents.envs.long_form_qa import LongFormQAOptions
 from rl_agents.envs.task_sets import (
@@ -161,7 +161,7 @@ def load_questions(name: str, columns: Mapping[str, str] | None = None) -> Table
         raise InputError(f"env.questions={error}") from error
 
 
-def read_question(row: Row, number: int) -> Entry:
+def read_question(row: Row, number: int) -> KeptRow:
     """Read one question; ``number`` is its place."""
     record = object_of(row.record(), "a question")
     if unexpected := next((key for key in record if key not in _KEYS), None):

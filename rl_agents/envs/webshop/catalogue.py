@@ -15,7 +15,7 @@ from rl_agents.data.building import cached_file
 from rl_agents.data.row_cache import KeptRows, keep
 from rl_agents.data.tables import JsonStream, fingerprint
 from rl_agents.envs.webshop.generated import shop_entries, small_entries
-from rl_agents.envs.webshop.records import Entry, attributes_from_record, human_instructions, product_from_record
+from rl_agents.envs.webshop.records import Listing, attributes_from_record, human_instructions, product_from_record
 from rl_agents.envs.webshop.store import FORMAT, build_store
 from rl_agents.errors import InputError
 
@@ -23,7 +23,7 @@ GENERATED_PRODUCTS = 2000
 #: Increases when the generated products change.
 GENERATOR = 1
 
-Entries = Iterator[tuple[Entry, float | None]]
+Entries = Iterator[tuple[Listing, float | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def official_entries(items: Path, attributes: Path, human: Path | None) -> Entri
             reason = f"no {error}" if isinstance(error, KeyError) else str(error)
             raise InputError(f"{items}: product {number} cannot be read: {reason}") from error
         if product is not None:
-            yield Entry(product, (*said, *((synthetic,) if synthetic else ()))), min(stream.position / size, 1.0)
+            yield Listing(product, (*said, *((synthetic,) if synthetic else ()))), min(stream.position / size, 1.0)
 
 
 def _by_asin(path: Path) -> KeptRows:

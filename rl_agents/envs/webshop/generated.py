@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter
 
 from rl_agents.envs.task_sets import stored_words
-from rl_agents.envs.webshop.records import Entry, Instruction, Product, product_from_record, seeded
+from rl_agents.envs.webshop.records import Instruction, Listing, Product, product_from_record, seeded
 
 SMALL_PRODUCTS = 300
 _STORED = stored_words(__file__, "language.json")
@@ -62,17 +62,17 @@ BRANDS = tuple(
 _STYLES, _WORDINGS = tuple(_STORED["styles"]), tuple(_STORED["wordings"])
 
 
-def shop_entries(count: int) -> Iterator[tuple[Entry, float | None]]:
+def shop_entries(count: int) -> Iterator[tuple[Listing, float | None]]:
     for number in range(count):
         yield shop_entry(number), number / count
 
 
-def small_entries() -> Iterator[tuple[Entry, float | None]]:
+def small_entries() -> Iterator[tuple[Listing, float | None]]:
     for number in range(SMALL_PRODUCTS):
         yield small_entry(number), number / SMALL_PRODUCTS
 
 
-def shop_entry(number: int) -> Entry:
+def shop_entry(number: int) -> Listing:
     rng = seeded(f"webshop/generated/{number}")
     kind = rng.choice(KINDS)
     department = DEPARTMENTS[kind.department]
@@ -105,7 +105,7 @@ def shop_entry(number: int) -> Entry:
     return _entry(record, properties, [_shop_instruction(kind, properties, options, rng)])
 
 
-def small_entry(number: int) -> Entry:
+def small_entry(number: int) -> Listing:
     """Return product ``number`` of the small language with two instructions; no two of a kind share both properties."""
     kind, place = SMALL_KINDS[number % len(SMALL_KINDS)], number // len(SMALL_KINDS)
     pairs = list(itertools.combinations(SMALL_PROPERTIES, 2))
@@ -135,10 +135,10 @@ def small_entry(number: int) -> Entry:
     return _entry(record, properties, instructions)
 
 
-def _entry(record: Mapping[str, object], properties: Sequence[str], instructions: Sequence[Instruction]) -> Entry:
+def _entry(record: Mapping[str, object], properties: Sequence[str], instructions: Sequence[Instruction]) -> Listing:
     product = product_from_record(record, properties)
     assert isinstance(product, Product)
-    return Entry(product, tuple(instructions))
+    return Listing(product, tuple(instructions))
 
 
 def _shop_instruction(

@@ -94,7 +94,7 @@ class Instruction:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Listing:
     """A product with its instructions, ready for the index."""
 
     product: Product
@@ -154,12 +154,12 @@ def price_limit(price: float, seed: str) -> float:
     return max(seeded(f"limit/{seed}").sample(steps, 2)) if len(steps) >= 2 else NO_LIMIT
 
 
-def goal_count(entry: Entry, synthetic: bool) -> int:
+def goal_count(entry: Listing, synthetic: bool) -> int:
     chosen = _goal_instructions(entry, synthetic)
     return len(chosen) * math.prod(map(len, entry.product.options.values())) if synthetic else len(chosen)
 
 
-def goal_at(entry: Entry, synthetic: bool, number: int) -> Goal:
+def goal_at(entry: Listing, synthetic: bool, number: int) -> Goal:
     """Return one goal of a product, in the official order.
 
     Args:
@@ -186,7 +186,7 @@ def _goal(p: Product, text: str, attributes: tuple[str, ...], options: tuple[Any
     return Goal(p.asin, p.title, p.query, p.product_category, text, attributes, options, limit)
 
 
-def _goal_instructions(entry: Entry, synthetic: bool) -> list[Instruction]:
+def _goal_instructions(entry: Listing, synthetic: bool) -> list[Instruction]:
     return [i for i in entry.instructions if (i.options is None) == synthetic and i.attributes]
 
 

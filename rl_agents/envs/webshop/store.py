@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.data.building import Report, new_database, open_finished, paced, printed
-from rl_agents.envs.webshop.records import INSTRUCTIONS, PRODUCT, Entry, Goal, Product, goal_at, goal_count
+from rl_agents.envs.webshop.records import INSTRUCTIONS, PRODUCT, Goal, Listing, Product, goal_at, goal_count
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import TextIndex, TextIndexWriter
 
@@ -77,7 +77,7 @@ class Store:
             "WHERE kind = ? AND first <= ? ORDER BY first DESC LIMIT 1",
             (kind, place),
         )
-        entry = Entry(PRODUCT.validate_json(product), INSTRUCTIONS.validate_json(instructions))
+        entry = Listing(PRODUCT.validate_json(product), INSTRUCTIONS.validate_json(instructions))
         return goal_at(entry, kind == "synthetic", place - first)
 
     def _product(self, asin: str) -> Product | None:
@@ -116,7 +116,7 @@ CREATE TABLE goals (kind TEXT, first INTEGER, product INTEGER, PRIMARY KEY (kind
 """
 
 
-def build_store(path: Path, entries: Iterable[tuple[Entry, float | None]]) -> None:
+def build_store(path: Path, entries: Iterable[tuple[Listing, float | None]]) -> None:
     """Write the store to ``path``, at once or not at all; of entries with equal asins the first is kept."""
     with new_database(path) as (db, folder):
         db.executescript(_SCHEMA)
@@ -131,7 +131,7 @@ def build_store(path: Path, entries: Iterable[tuple[Entry, float | None]]) -> No
 
 
 def _write_products(
-    db: sqlite3.Connection, words: TextIndexWriter, entries: Iterable[tuple[Entry, float | None]], report: Report
+    db: sqlite3.Connection, words: TextIndexWriter, entries: Iterable[tuple[Listing, float | None]], report: Report
 ) -> tuple[int, dict[str, int]]:
     count, goals = 0, dict.fromkeys(GOAL_KINDS, 0)
     for entry, share in entries:
