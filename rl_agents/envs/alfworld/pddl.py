@@ -75,7 +75,7 @@ class Case:
 
 
 #: The cases of a formula that always holds.
-TRUE = (Case(),)
+TRUE: tuple[Case, ...] = (Case(),)
 
 
 @dataclass(frozen=True)
