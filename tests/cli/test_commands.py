@@ -213,14 +213,14 @@ def test_eval_begins_with_the_seed_that_is_given(tmp_path, monkeypatch, capsys) 
 def test_eval_of_a_checkpoint_on_another_environment_takes_its_options(tmp_path, monkeypatch, capsys) -> None:
     run = tmp_path / "run"
     (run / "checkpoints" / "000001" / "hf").mkdir(parents=True)
-    config = "algo: grpo\nenv: multihop_qa\nenv.retriever: bm25\nmax_turns: 5\n"
+    config = "algo: grpo\nenv: multihop_qa\nenv.hits: 5\nmax_turns: 5\n"
     for folder in (run, run / "checkpoints" / "000001"):
         (folder / "config.yaml").write_text(config)
     args = build_parser().parse(["--checkpoint", str(run)])
     other = policy_settings(str(run), {"env": "guess_numbers", "env.prompt": "paper"}, args)
     assert (other.env_options, other.max_turns) == ({"prompt": "paper"}, 0)
     same = policy_settings(str(run), {"env": "multihop_qa"}, args)
-    assert (same.env_options, same.max_turns) == ({"retriever": "bm25"}, 5)
+    assert (same.env_options, same.max_turns) == ({"hits": 5}, 5)
     (run / "checkpoints" / "000001" / "config.yaml").write_text(
         "algo: grpo\nenv: easy,hard\nenvironments:\n- {env: webshop, name: easy}\n- {env: alfworld, name: hard}\n"
     )
