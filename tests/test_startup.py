@@ -75,7 +75,7 @@ print(sklearn.metrics.roc_curve([0, 1], [0.2, 0.7])[1][-1])
 """
 
 
-@pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn comes with the extra `dense`")
+@pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn comes with the extra `similarity`")
 def test_models_load_and_generate_without_scikit_learn_which_stays_importable(tiny_model_dir: Path) -> None:
     done = python(MODEL, str(tiny_model_dir))
     assert done.stdout.splitlines() == ["5", "11", "[]", "1.0"], done.stderr

@@ -90,7 +90,7 @@ _PRODUCTIONS = {
         {"rhs": ", you see\t[{'the ' + x.name + ' (' + x.type + ')' | in(x:thing, r:room)}].\n\tIt is #light#."}
     ],
     "light": [{"condition": "done()", "rhs": "finished"}, {"rhs": "not\nfinished"}],
-    "held": [{"rhs": "You have [{x.name | holds(a:agent, x:object)}] #here#\t\t<unread>"}],
+    "held": [{"rhs": "You have [{y.name | holds(a:agent, y:thing)}] #here#\t\t<unread>"}],
     "list_empty": [{"rhs": "nothing"}],
     "list_separator": [{"rhs": "#comma#"}],
     "list_last_separator": [{"rhs": "#comma#\tand #comma#"}],
