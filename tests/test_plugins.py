@@ -200,8 +200,8 @@ def test_own_rewards(folder: Path) -> None:
     own.apply(played)
     assert own.waits and [step.reward for step in played[0].steps] == [0.0, 0.25] and not played[0].failed
     assert [t.end_cause for t in played[1:]] == [
-        "judge_error: reward own-thanks: ValueError: thanked() returned 'nan', not a finite number (own.py:24)",
-        "judge_error: reward own-thanks: KeyError: '2' (own.py:27)",
+        "judge_error: reward own-thanks: ValueError: thanked() returned 'nan', not a finite number (own.py:23)",
+        "judge_error: reward own-thanks: KeyError: '2' (own.py:26)",
     ]
     again = [Trajectory("0", 0, 0, 0, [replace(step), replace(step)])]
     wrapped.apply(again)

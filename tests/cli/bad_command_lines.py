@@ -126,7 +126,7 @@ pivot extract --traces nowhere --output o => nowhere: no such file or folder
 serve => checkpoint is missing: name a run's folder, a checkpoint or a model folder
 serve --port 99999999 --checkpoint . => --port 99999999: must be between 1 and 65535
 evl => unknown command 'evl': did you mean 'eval'?
---env multihop_qa --set env.retriever=dense => unknown option of environment multihop_qa 'env.retriever': valid: env.columns, env.hits
+--env multihop_qa --set env.retriever=dense => unknown option of environment multihop_qa 'env.retriever': valid:
 --seed 1 --set seed=2 => seed is given twice
 --set model=no/such/model => no/such/model
 --pool nowhere => nowhere: no such pool
