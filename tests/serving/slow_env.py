@@ -28,13 +28,13 @@ class SlowEnv(gymnasium.Env[str, str]):
     def __init__(self, size: int) -> None:
         self._task = "new"
         if size == 7:
-            RELEASE.wait(300)
+            RELEASE.wait(30)
         self._thread = threading.current_thread()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         self._task, self._turn = (options or {})["task_id"], 0
         if self._task == "hang-reset":
-            RELEASE.wait(300)
+            RELEASE.wait(30)
         if self._task == "no-reset":
             raise RuntimeError("no board")
         return "hello", {}
@@ -43,7 +43,7 @@ class SlowEnv(gymnasium.Env[str, str]):
         assert threading.current_thread() is self._thread
         self._turn += 1
         if self._turn == 2 and self._task == "hang":
-            RELEASE.wait(300)
+            RELEASE.wait(30)
         if self._turn == 2 and self._task == "raise":
             raise ValueError("lost a piece")
         time.sleep(0.01)
