@@ -178,6 +178,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "3spo unit": three_spo_unit,
     "env runners": by("env_runner_curve", "table_on_file"),
     "scale": by("scale_simulation", "table_on_file"),
+    "curriculum": by("curriculum", "table"),
     "self_play": by("self_play", "table"),
     "several environments": by("several_environments", "table"),
     **{f"claim {number}": by("claims.__main__", "table", number) for number in range(1, 14)},

@@ -53,7 +53,7 @@ ELSEWHERE = {
     r"resources|learner_nodes": "integration/test_two_nodes.py",
     r"^make wheel": "test_wheel.py",
     r"run\.py model smollm2": "integration/test_real_model.py",
-    r"trackers=\[wandb": "reporting/test_trackers.py",
+    r"trackers=\[trackio": "reporting/test_trackers.py",
     r"benchmarks\.airline": "benchmarks/test_airline.py",
     r"one-file/start": "test_one_file.py",
     r"env openenv": "envs/test_openenv.py",
@@ -66,7 +66,7 @@ CANNOT = {
     r"^make (.*ready|clients|coding-agents)|^pip install|^uv tool": "installs from a package index",
     r"hf download": "downloads from the Hugging Face Hub",
     r"^hf upload": "needs an account of the Hugging Face Hub",
-    r"benchmarks\.(real_model|self_play)": "trains for minutes or hours",
+    r"benchmarks\.(real_model|curriculum|self_play)": "trains for minutes or hours",
 }
 NOT_HERE = [*PRINTED, *SHOWN, *ELSEWHERE, *CANNOT]
 

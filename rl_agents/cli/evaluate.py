@@ -8,12 +8,13 @@ import json
 import math
 import sys
 import time
+import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rl_agents.algorithms import Settings
+from rl_agents.algorithms import KEYS, Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import build_algorithm, prepare
 from rl_agents.config.loading import merge_flags, refuse_keys
@@ -37,9 +38,9 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--model", metavar="DIR", help="a Hugging Face model: a folder or a public name")
     parser.add_argument(
-        "--compare", nargs="+", metavar="DIR", default=[],
-        help="compare policies in one table: run folders, checkpoints, model folders or `starter`, the warm-start "
-        "model",
+        "--compare", nargs="+", metavar="[PROMPTING:]DIR", default=[],
+        help="compare policies in one table: run folders, checkpoints, model folders or `starter` (the warm-start "
+        "model); the prefix `react:` or `reflexion:` makes one a prompting baseline",
     )  # fmt: skip
     parser.add_argument("--env", metavar="NAME", help="environment (default: the checkpoint's, else guess_numbers)")
     parser.add_count("--episodes", 128, "episodes per seed")
@@ -63,7 +64,7 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     args = build_parser().parse(argv)
     # Resolve all before the first one runs, so that a typo in the last one costs no time.
-    policies = [(path, evaluation_settings(args, path)) for path in chosen_policies(args)]
+    policies = [(label, evaluation_settings(args, path, keys)) for label, path, keys in chosen_policies(args)]
     refuse_different_tasks(policies, args.split)
     args.seeds = number_of_seeds(args, policies[0][1])
     resolved = [settings for _, settings in policies]
@@ -90,8 +91,8 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def chosen_policies(args: argparse.Namespace) -> list[str]:
-    """Return the path of every policy.
+def chosen_policies(args: argparse.Namespace) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return (label, path, keys) of every policy.
 
     Raises `InputError`: none or several of --checkpoint, --model and --compare, or a repeated policy.
     """
@@ -100,9 +101,17 @@ def chosen_policies(args: argparse.Namespace) -> list[str]:
         raise InputError("eval needs one of --checkpoint DIR, --model DIR and --compare DIR DIR ...")
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} exclude each other; --compare DIR DIR takes several policies")
+    if not args.compare:
+        path = str(args.checkpoint or args.model)
+        return [(path, path, {})]
+    policies = []
+    for item in args.compare:
+        prompting, colon, path = item.partition(":")
+        known = colon and prompting in typing.get_args(KEYS["prompting"].kind)
+        policies.append((item, path, {"prompting": prompting}) if known else (item, item, {}))
     if len(set(args.compare)) < len(args.compare):
         raise InputError(f"--compare {' '.join(args.compare)}: a policy is named twice")
-    return args.compare or [str(args.checkpoint or args.model)]
+    return policies
 
 
 def refuse_different_tasks(policies: Sequence[tuple[str, Settings]], split: str) -> None:
@@ -136,18 +145,19 @@ def number_of_seeds(args: argparse.Namespace, settings: Settings) -> int:
     return args.seeds or max(3, needed)
 
 
-def evaluation_settings(args: argparse.Namespace, path: str) -> Settings:
+def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, Any]) -> Settings:
     """Resolve one policy's settings without building anything.
 
     Raises `InputError`: contradictory flags, missing folder, unknown key or environment.
     """
     given = merge_flags(args.set, {"env": args.env, "eval_temperature": args.temperature})
     refuse_keys(given, EVALUATION_KEYS, "it has an effect only on training")
-    settings = policy_settings(path, given, args)
+    flags = {**given, **keys}
+    settings = policy_settings(path, flags, args)
     settings.update(EVALUATION_KEYS)
     settings.only_split = args.split
     if args.local:
-        settings.make_local(given)
+        settings.make_local(flags)
     return prepare(settings, sys.stderr)
 
 
@@ -201,6 +211,7 @@ def evaluate(settings: Settings, args: argparse.Namespace, label: str = "") -> d
     return {
         "env": settings.env,
         "model": settings.model,
+        "prompting": settings.prompting,
         "split": args.split,
         "temperature": settings.eval_temperature,
         "engine": engine,

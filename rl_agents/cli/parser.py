@@ -141,6 +141,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "model": ("rl_agents.cli.model", "convert a GGUF file into a Hugging Face model folder, and check it"),
     "view": ("rl_agents.cli.view", "browse runs in a web page: curves, episodes, tokens, search trees, advantages"),
     "pool": ("rl_agents.cli.pool", "list, read and export a run's trajectories"),
+    "rescore": ("rl_agents.cli.rescore", "score a run's episodes with another reward: what changes in its advantages"),
     "list": ("rl_agents.cli.listing", "list algorithms, environments, engines, recipes, sweeps, or configuration keys"),
     "doctor": (
         "rl_agents.cli.doctor",

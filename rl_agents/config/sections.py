@@ -121,6 +121,12 @@ class RolloutKeys:
     group_size: int = key(
         8, "Number of rollouts per task and iteration (G); in tree search: maximum samples per state (G_max)", ge=1
     )
+    task_sampling: Literal["uniform", "difficulty"] = key(
+        "uniform", "`difficulty`: draw tasks that are solved sometimes more often (docs/how-to/curriculum.md)"
+    )
+    task_uniform_share: float = key(
+        0.2, "Share of groups that visit all tasks in turn", gt=0, le=1, needs=on(task_sampling="difficulty")
+    )
     max_turns: int = key(
         0, "Maximum turns per episode, also enforced by the environment; 0: the environment's default", ge=0
     )
@@ -157,6 +163,10 @@ class RolloutKeys:
     template_date: str = key(
         "", "Date (YYYY-MM-DD) for chat templates that include one; if unset: the day the run starts", check=_day
     )
+    prompting: Literal["direct", "react", "reflexion"] = key(
+        "direct",
+        "Prompting method; `react`: reasoning before actions; `reflexion`: up to 3 attempts with notes on failures",
+    )
     env_timeout_s: float = key(60.0, "Timeout of an environment's reset or step in seconds; 0: no limit", ge=0)
     env_start_timeout_s: float = key(
         1800.0, "Timeout for creating an environment in seconds, including the data it loads; 0: no limit", ge=0
@@ -183,6 +193,8 @@ class RolloutKeys:
         return {
             f"group_size={size}: {recipe.name} compares rollouts of one task, so it needs at least 2":
                 recipe.grouped and size < 2,
+            "prompting=reflexion runs several attempts in one episode; it needs truncation=none":
+                run.prompting == "reflexion" and run.truncation != "none",
             f"context={run.context} does not work with algo {recipe.name}: it compares single actions, and a summary "
             "is none; take context=append or window(n)": summary_limit(run.context) is not None and search,
         }  # fmt: skip
@@ -635,7 +647,7 @@ class ReportKeys:
     )
     collapse_monitor: Literal["warn", "stop", "off"] = key("warn", "Action when success drops well below its start")
     trackers: list[str] = key(
-        [], "Trackers in addition to TensorBoard: wandb, or a plugin's (docs/how-to/inspect-a-run.md)"
+        [], "Trackers in addition to TensorBoard: wandb, mlflow, trackio, or a plugin's (docs/how-to/inspect-a-run.md)"
     )
     tracker_project: str = key("rl_agents", "Project or experiment name in the trackers", needs="trackers")
     save_trajectories: int = key(16, "Number of episodes per iteration written to trajectories/", ge=0)

@@ -22,7 +22,7 @@ EVALUATION_KEYS: Mapping[str, Any] = {"num_learners": 0, "truncation": "none", "
 #: Keys that each of several environments may set for itself. All others hold for the run.
 OWN_KEYS = (
     "max_turns", "max_response_tokens", "max_model_len", "max_observation_characters", "context", "max_summary_tokens",
-    "env_timeout_s", "env_start_timeout_s", "env_blocking", "env_concurrency",
+    "prompting", "env_timeout_s", "env_start_timeout_s", "env_blocking", "env_concurrency",
     *keys_of(sections.TruncationKeys), *keys_of(sections.RewardKeys),
 )  # fmt: skip
 #: Between the name of an environment and its task, in the task ids of a run over several.

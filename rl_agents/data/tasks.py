@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_agents.config.settings import SEPARATOR
+from rl_agents.data.difficulty import Difficulty
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 
 Item = TypeVar("Item")
 Played = TypeVar("Played", EpisodeSpec, Trajectory)
 
 TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES, SELECTION, SEARCH, SUBSTITUTE, RECORDED, MONITOR = range(9)
-EXPERT, MIX = 9, 11
+EXPERT, DRAW, MIX = 9, 10, 11
 #: The number whose multiples, modulo 1, are spread most evenly.
 GOLDEN = (5**0.5 - 1) / 2
 
@@ -107,12 +108,45 @@ def measured(
     return found
 
 
-def draw_tasks(tasks: Sequence[str], position: int, count: int, seed: int, left_out: Collection[str] = ()) -> list[str]:
-    """Return tasks number ``position`` and following of a run."""
-    places = range(position, position + count)
-    if not isinstance(tasks, TaskMix):
-        return [task_at(tasks, place, seed, left_out) for place in places]
-    return [task_at(own, place, seed, left_out) for own, place in (tasks.at(n, seed, left_out) for n in places)]
+def draw_tasks(
+    tasks: Sequence[str],
+    position: int,
+    count: int,
+    seed: int,
+    left_out: Collection[str] = (),
+    difficulty: Difficulty | None = None,
+    busy: Collection[str] = (),
+) -> list[str]:
+    """Return tasks number ``position`` and following of a run: the next ones of the stream, or a curriculum's draws.
+
+    A curriculum's draws depend on its state, the position and the seed. They are without replacement; if no task has a
+    weight, they are the stream's.
+
+    Args:
+        busy: tasks that are being rolled out, which a curriculum does not draw by weight.
+    """
+    if isinstance(tasks, TaskMix):
+        drawn = list[str]()
+        for number in range(position, position + count):
+            own, place = tasks.at(number, seed, left_out)
+            drawn += draw_tasks(own, place, 1, seed, left_out, difficulty, {*busy, *drawn})
+        return drawn
+    if difficulty is None or count < 1:
+        return [task_at(tasks, position + number, seed, left_out) for number in range(count)]
+    weights, index = difficulty.weights(tasks), {task: number for number, task in enumerate(tasks)}
+    weights[[index[task] for task in {*left_out, *busy} if task in index]] = 0.0
+    drawn = []
+    for here in range(position, position + count):
+        turn = int(here * difficulty.uniform)
+        if int((here + 1) * difficulty.uniform) > turn:
+            drawn.append(task_at(tasks, turn, seed, left_out))
+        elif weights.any():
+            random = np.random.default_rng(stream_seed(seed, DRAW, here))
+            drawn.append(tasks[int(random.choice(len(tasks), p=weights / weights.sum()))])
+        else:
+            drawn.append(task_at(tasks, here, seed, left_out))
+        weights[index[drawn[-1]]] = 0.0
+    return drawn
 
 
 @lru_cache(maxsize=8)
@@ -130,6 +164,8 @@ def training_specs(
     position: int | None = None,
     first_group: int = 0,
     left_out: Collection[str] = (),
+    difficulty: Difficulty | None = None,
+    busy: Collection[str] = (),
     seats: int = 1,
     opponent: tuple[int, str] | None = None,
 ) -> list[EpisodeSpec]:
@@ -141,10 +177,11 @@ def training_specs(
         position: index of the first task in the endless stream; default: every iteration took ``num_groups``.
         first_group: number of the first group, above 0 if the iteration asks for further tasks.
         left_out: tasks that are no longer sampled.
+        difficulty, busy: see `draw_tasks`.
         seats, opponent: see `EpisodeSpec`; a task has a group for each seat.
     """
     start = iteration * num_groups if position is None else position
-    drawn = draw_tasks(tasks, start // seats, num_groups // seats, seed, left_out)
+    drawn = draw_tasks(tasks, start // seats, num_groups // seats, seed, left_out, difficulty, busy)
     places = [(task, seat) for task in drawn for seat in range(seats)]
     return [
         EpisodeSpec(task, group, member, stream_seed(seed, TRAINING, iteration, group, member), seats, seat, opponent)

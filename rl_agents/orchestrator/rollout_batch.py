@@ -14,6 +14,7 @@ import numpy as np
 
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.config import Settings
+from rl_agents.data.difficulty import Difficulty
 from rl_agents.data.failures import AGENT_ERROR, BadTasks, FailedEpisodes
 from rl_agents.data.samples import Row
 from rl_agents.data.selection import Selected, SelectionError
@@ -43,11 +44,13 @@ class TaskPosition:
 
     Attributes:
         bad: tasks that are no longer sampled.
+        difficulty: recent success of tasks; None: it does not influence which are drawn.
         environments: the names of several.
     """
 
     position: int = 0
     bad: BadTasks = field(default_factory=BadTasks)
+    difficulty: Difficulty | None = None
     environments: tuple[str, ...] = ()
 
     def after(self, played: Sequence[Trajectory], position: int | None = None) -> TaskPosition:
@@ -66,8 +69,9 @@ class TaskPosition:
         for line in filter(None, (bad.observe_environment(name, own) for name, own in shares.items())):
             print(f"[rl_agents] {line}", flush=True)
         groups = len({t.group_id for t in played})
+        difficulty = self.difficulty and self.difficulty.after(played)
         position = self.position + groups if position is None else position
-        return TaskPosition(position, bad, self.environments)
+        return TaskPosition(position, bad, difficulty, self.environments)
 
 
 @dataclass
@@ -173,6 +177,7 @@ class Episodes:
         specs = training_specs(
             self.tasks, iteration, settings.tasks_per_iteration, settings.group_size, settings.seed,
             position=place.position + groups, first_group=groups, left_out=place.bad.left_out,
+            difficulty=place.difficulty, busy={t.task_id for t in played},
             seats=max(game_seats(own.env, own.env_options) for own in settings.each.values()),
             opponent=self.older.at(iteration) if self.older else None,
         )  # fmt: skip

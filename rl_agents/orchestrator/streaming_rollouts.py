@@ -87,7 +87,8 @@ class StreamBuffer(RolloutBuffer[Group]):
         kept = task in tasks and task not in left_out
         specs = training_specs(
             [task] if kept else tasks, iteration, 1, self.settings.group_size, self.settings.seed, position=number,
-            first_group=first, left_out=left_out,
+            first_group=first, left_out=left_out, difficulty=None if kept else self.place.difficulty,
+            busy={group.specs[0].task_id for group in self._table.values()},
         )  # fmt: skip
         specs = [replace(spec, group_id=number) for spec in specs]
         return Group(number, self.version if version is None else version, specs=specs)

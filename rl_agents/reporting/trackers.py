@@ -1,4 +1,4 @@
-"""Experiment trackers for the numbers of metrics.jsonl: Weights & Biases, or your own.
+"""Experiment trackers for the numbers of metrics.jsonl: Weights & Biases, MLflow, Trackio, or your own.
 
 TensorBoard and ``metrics.jsonl`` are always written; ``trackers`` adds others (docs/how-to/inspect-a-run.md). A tracker
 that fails or is slow never ends or delays a run: there is one warning, and the tracker is disabled. Its library is
@@ -10,9 +10,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import logging
+import os
 import queue
 import re
 import threading
+import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -254,4 +258,77 @@ class WandbTracker:
         self._run.finish(exit_code=0 if status == "done" else 1)
 
 
+class MlflowTracker:
+    """MLflow, at ``MLFLOW_TRACKING_URI``: a server, or a file such as ``sqlite:///mlflow.db``, which is the default."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        import mlflow
+        from mlflow.entities import Param
+
+        for name in ("mlflow", "alembic"):  # which tell that they make an experiment and its tables
+            logging.getLogger(name).setLevel(logging.WARNING)
+        self._client: Any = mlflow.MlflowClient()
+        self.id = run.known_as
+        if self.id:
+            self._client.update_run(self.id, status="RUNNING")
+        else:
+            # Unlike the client, it permits that another trial makes the experiment at the same time.
+            experiment = mlflow.set_experiment(run.project).experiment_id
+            tags = {"group": run.group} if run.group else {}
+            self.id = str(self._client.create_run(experiment, run_name=run.name, tags=tags).info.run_id)
+        # A parameter cannot change, so a resumed run adds new keys; the file has all current values.
+        known = self._client.get_run(self.id).data.params
+        new = [Param(_mlflow_name(name), str(value)) for name, value in run.config.items() if name not in known]
+        self._client.log_batch(self.id, params=new)
+        self._client.log_dict(self.id, dict(run.config), "config.json")
+
+    def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        values = [Metric(_mlflow_name(name), value, now, iteration) for name, value in metrics.items()]
+        self._client.log_batch(self.id, metrics=values)
+
+    def episodes(self, iteration: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add rows to the run's table."""
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        self._client.log_table(self.id, columns, f"{TABLE}.json")
+
+    def close(self, status: str) -> None:
+        self._client.set_terminated(self.id, {"done": "FINISHED", "interrupted": "KILLED"}.get(status, "FAILED"))
+
+
+def _mlflow_name(name: str) -> str:
+    return re.sub(r"[^\w./: -]", "_", name)
+
+
+class TrackioTracker:
+    """Trackio: files of this user (``trackio show``), or what ``TRACKIO_SERVER_URL`` or ``TRACKIO_SPACE_ID`` names."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        import trackio
+
+        self._trackio: Any = trackio
+        # Trackio finds a run by its name, and runs of other folders may have the same one.
+        self.id = run.known_as or f"{run.name}-{uuid.uuid4().hex[:6]}"
+        self._run: Any = trackio.init(
+            project=run.project, name=self.id, group=run.group or None, config=dict(run.config),
+            resume="allow", embed=False, private=True,
+        )  # fmt: skip
+
+    def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=iteration)
+
+    def episodes(self, iteration: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Log a table of this evaluation."""
+        self._run.log({TABLE: self._trackio.Table(data=[dict(row) for row in rows])}, step=iteration)
+
+    def close(self, status: str) -> None:
+        self._run.finish()
+
+
 register_tracker(TrackerEntry("wandb", WandbTracker, "wandb", "pip install wandb"))
+register_tracker(TrackerEntry("mlflow", MlflowTracker, "mlflow", "pip install mlflow"))
+register_tracker(TrackerEntry("trackio", TrackioTracker, "trackio", "pip install trackio"))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from functools import partial
 
 from rl_agents.config import Settings
-from rl_agents.envs.base import TextEnv, env_spec, make_env
+from rl_agents.envs.base import TextEnv, env_spec
 from rl_agents.envs.spec import Blocking
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import EnvFailure, call_env
 from rl_agents.rollout.env_worker import CLOSE_TIMEOUT_S, EnvFactory, EnvGuard, TaskWatch, ThreadHost, folder_kept
+from rl_agents.rollout.prompting import env_factory
 from rl_agents.time_limits import CallTimeout, debugger_active
 
 #: Default maximum of concurrent environments; 0: no limit.
@@ -176,5 +176,4 @@ def env_pool(settings: Settings) -> EnvPool:
     blocking = spec.blocking if settings.env_blocking == "auto" else settings.env_blocking
     if blocking not in MAX_CONCURRENT:
         raise InputError(f"environment {spec.name}: blocking={blocking!a}: must be one of {', '.join(MAX_CONCURRENT)}")
-    make = partial(make_env, settings.env, settings.env_options, settings.max_turns)
-    return EnvPool(make, blocking, settings.env_concurrency, settings.env_start_timeout_s)
+    return EnvPool(env_factory(settings), blocking, settings.env_concurrency, settings.env_start_timeout_s)

@@ -12,13 +12,15 @@ from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion, Engine, Sampling, check_completion, least_room
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_step
 from rl_agents.rollout.env_worker import EnvGuard
+from rl_agents.rollout.prompting import TRIALS
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.truncation import Truncation
 
 
 def episode_turns(settings: Settings) -> int:
-    """Return the turn limit of an episode."""
-    return settings.max_turns or env_spec(settings.env).max_turns
+    """Return the turn limit of a whole episode; with Reflexion, all attempts and the reflections between them."""
+    turns = settings.max_turns or env_spec(settings.env).max_turns
+    return TRIALS * turns + TRIALS - 1 if settings.prompting == "reflexion" else turns
 
 
 #: Limits that are keys of a run.

@@ -22,6 +22,7 @@ from ray.rllib.utils import force_list
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.base import Memory
 from rl_agents.chat.template import load_tokenizer
+from rl_agents.data.difficulty import Difficulty
 from rl_agents.data.failures import BadTasks
 from rl_agents.data.tasks import evaluation_specs, measured
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
@@ -368,8 +369,10 @@ class AgentAlgorithm(Algorithm):
     def _set_counters(self, counters: Counters) -> None:
         self._iteration, self.policy_version = counters.iteration, counters.policy_version
         self._restored_pool = counters.pool
-        bad = BadTasks(dict(counters.left_out), Counter(counters.strikes))
-        self.set_place(TaskPosition(counters.task_position, bad, tuple(self.settings.parts)))
+        bad, difficulty = BadTasks(dict(counters.left_out), Counter(counters.strikes)), None
+        if self.settings.task_sampling == "difficulty":
+            difficulty = Difficulty(self.settings.task_uniform_share, counters.success).of(self.train_tasks)
+        self.set_place(TaskPosition(counters.task_position, bad, difficulty, tuple(self.settings.parts)))
         self.buffer.begin(counters.iteration, counters.policy_version, self.place, counters.in_flight)
         if self.rollout_workers is not None:
             self.rollout_workers.version = None
@@ -378,7 +381,7 @@ class AgentAlgorithm(Algorithm):
     def set_place(self, place: TaskPosition) -> None:
         self.place = place
         if self.explorer is not None:
-            self.explorer.left_out = place.bad.left_out
+            self.explorer.left_out, self.explorer.difficulty = place.bad.left_out, place.difficulty
 
     def cleanup(self) -> None:
         """Stop everything in order; errors are raised after all parts have been stopped. A second call does nothing."""
@@ -437,6 +440,7 @@ class AgentAlgorithm(Algorithm):
         return Counters(
             self.iteration, self.policy_version, self.place.position, dict(bad.left_out), dict(bad.strikes), deaths,
             self.pool.id if self.pool is not None else "", self.buffer.in_flight(), self.inputs,
+            self.place.difficulty.counts if self.place.difficulty is not None else {},
         )  # fmt: skip
 
     @cached_property

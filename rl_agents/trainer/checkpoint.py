@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +57,7 @@ class Counters:
         in_flight: versions that sampled the next iterations' batches (`rl_agents.orchestrator.rollout_buffer`), or a
             stream's groups (`rl_agents.orchestrator.streaming_rollouts`).
         inputs: what the other numbers refer to (`rl_agents.trainer.run_inputs`).
+        success: (solved, episodes) by task, with ``task_sampling=difficulty`` (`rl_agents.data.difficulty`).
     """
 
     iteration: int
@@ -68,6 +69,7 @@ class Counters:
     pool: str | None = None
     in_flight: Sequence[int | str] = ()
     inputs: dict[str, list[int]] = field(default_factory=dict)
+    success: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def save_run(

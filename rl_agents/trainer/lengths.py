@@ -105,7 +105,7 @@ def measure_dialogues(settings: Settings, context: ContextPolicy, played: bool =
     pool = env_pool(settings)
     with event_loop() as loop:
         read, garbled = loop.run(_readings(settings, player, pool, played))
-    turns = settings.max_turns
+    turns = settings.max_turns + (settings.prompting == "reflexion")
     asked = len(context.template.between(SUMMARY_REQUEST + summary_message(Dialogue.start("").summarized(""))))
     found = _summary(settings, turns, read, garbled, asked)
     calls = max((len(reading.sizes) for reading in garbled), default=0)

@@ -122,7 +122,9 @@ def _check_environment(settings: Settings) -> None:
     if spec.agent:
         part(spec, "agents", "load_agent")(read_env_options(spec, settings.env_options))
     if ":" in settings.env:
-        pool = env_pool(settings)
+        plain = copy.copy(settings)
+        plain.prompting = "direct"
+        pool = env_pool(plain)
         with event_loop() as loop, contextlib.suppress(EnvFailure):
             loop.run(_reset(pool, tasks[0], settings.env_timeout_s))
 

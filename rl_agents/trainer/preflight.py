@@ -130,7 +130,7 @@ _MEASURED: dict[tuple[str, ...], Dialogues] = {}
 def _measured(settings: Settings, model_dir: str) -> Dialogues:
     options = json.dumps(settings.env_options, sort_keys=True, default=str)
     asked = ChatOptions.from_settings(settings)
-    key = (settings.env, options, settings.context, str(settings.max_turns), model_dir, str(asked))
+    key = (settings.env, options, settings.context, settings.prompting, str(settings.max_turns), model_dir, str(asked))
     if key not in _MEASURED:
         context = settings.context
         policy = make_context(context, load_tokenizer(model_dir), asked) if model_dir else stand_in_context(context)

@@ -258,6 +258,7 @@ def _check_game(settings: Settings, recipe: AlgorithmSpec) -> None:
         "algo": (recipe.source != "search", "a method that rolls out whole episodes does, such as rloo"),
         "stream": (not settings.stream, "leave it false"),
         "truncation": (settings.truncation == "none", "leave it none"),
+        "prompting": (settings.prompting == "direct", "leave it direct"),
         "tasks_per_iteration": (settings.tasks_per_iteration % seats == 0, f"it must be a multiple of {seats}"),
     }
     for name, (works, remedy) in remedies.items():
@@ -276,8 +277,9 @@ def _check_agent(settings: Settings) -> None:
             f"env.agent_timeout_s={timeout_s:g} with sample_timeout_s={settings.sample_timeout_s:g}: a runner would be "
             "replaced before its agents' time is over; raise sample_timeout_s"
         )
-    if settings.context != "append":
-        raise InputError(
-            f"context={settings.context} has no effect with env={settings.env}: the agent writes its own prompts; "
-            "leave context=append"
-        )
+    for name, value in (("prompting", "direct"), ("context", "append")):
+        if getattr(settings, name) != value:
+            raise InputError(
+                f"{name}={getattr(settings, name)} has no effect with env={settings.env}: the agent writes its own "
+                f"prompts; leave {name}={value}"
+            )

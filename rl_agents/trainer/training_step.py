@@ -86,6 +86,8 @@ def train_iteration(run: Run) -> dict[str, float]:
     metrics = train_on_batch(run) if run.explorer is None else search(run, run.explorer)
     if left_out := run.place.bad.left_out:
         metrics["fault/left_out_tasks"] = float(len(left_out))
+    if run.place.difficulty is not None:
+        metrics |= run.place.difficulty.metrics(run.train_tasks)
     elapsed = time.perf_counter() - started
     # The paths of a search share steps, and most siblings are on no path.
     searched = run.explorer.counts.response_tokens if run.explorer else 0

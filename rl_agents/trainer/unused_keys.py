@@ -24,12 +24,13 @@ from rl_agents.config.settings import EVALUATION_KEYS
 PLAYING = {
     *keys_of(TruncationKeys), *keys_of(RewardKeys), *keys_of(AsyncKeys), "max_generation_batches",
     "demonstrations", "save_pool", "collapse_monitor", "success_replay", "success_replay_weight",
+    "task_sampling", "task_uniform_share",
 }  # fmt: skip
 #: What an algorithm reads to choose groups and responses, and not for advantages.
 CHOICE = {*keys_of(DynamicSamplingKeys), *keys_of(OverlongKeys)}
 #: Keys without effect on sft.
-SAMPLING = {*keys_of(AsyncKeys), *keys_of(ExpertKeys), *keys_of(TeacherKeys), "collapse_monitor",
-            "truncation", "reward"}  # fmt: skip
+SAMPLING = {*keys_of(AsyncKeys), *keys_of(ExpertKeys), *keys_of(TeacherKeys), "collapse_monitor", "task_sampling",
+            "task_uniform_share", "truncation", "reward"}  # fmt: skip
 
 
 def apply_defaults(settings: Settings, recipe: AlgorithmSpec) -> None:

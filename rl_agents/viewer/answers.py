@@ -44,6 +44,7 @@ VIEWS: dict[str, Callable[[Params], dict[str, Any]]] = {
     "searches": trees.searches,
     "tree": trees.tree,
     "task": tasks.task,
+    "curriculum": tasks.curriculum,
     "search": tasks.search,
     "sweep": sweep,
 }

@@ -162,6 +162,7 @@ def _run(bundle: Bundle, run: Run, last: int) -> int:
     tasks: set[str] = set()
     count = sum(_iteration(bundle, name, iteration, tasks) for iteration in chosen)
     _tasks(bundle, tasks, kept)
+    bundle.add("curriculum", run=name)
     if run.has_pool:
         _searches(bundle, name, kept)
     return count

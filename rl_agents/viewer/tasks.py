@@ -1,10 +1,13 @@
-"""The history of a task over iterations and runs, and full-text search."""
+"""The history of a task over iterations and runs, a curriculum's tasks, and full-text search."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
+from rl_agents.data.difficulty import Difficulty
+from rl_agents.durable import read_json
+from rl_agents.reporting.manifest import STATE
 from rl_agents.store.reader import TAKEN_BACK, PoolReader, StoreQuery
 from rl_agents.store.schema import load_text
 from rl_agents.viewer.groups import session_row
@@ -13,7 +16,7 @@ from rl_agents.viewer.runs import Run
 from rl_agents.viewer.step_values import worth_of
 from rl_agents.web.errors import bad_request
 
-#: Most sessions of a task; hits and seconds of a search, and rows per read.
+#: Most sessions of a task, and tasks of a curriculum; hits and seconds of a search, and rows per read.
 LISTED, HITS, SEARCH_S, CHUNK = 400, 50, 0.4, 4_000
 AROUND = 90
 
@@ -38,6 +41,21 @@ def _history(run: Run, name: str) -> list[dict[str, Any]]:
              "kind": one.session.kind, "group": one.session.group_id}
             for one in reader.stored(StoreQuery(ids=ids))
         ]  # fmt: skip
+
+
+def curriculum(params: Params) -> dict[str, Any]:
+    """Return what the newest checkpoint of a run with ``task_sampling=difficulty`` knows of its tasks.
+
+    Returns:
+        ``rows``: [task, estimated success, number of recent episodes, weight], the most frequently drawn first.
+    """
+    complete = params.run.folder.complete_checkpoints()
+    counts = read_json(complete[-1][1] / STATE, dict)["counters"].get("success", {}) if complete else {}
+    state, names = Difficulty(1.0, counts), list(counts)
+    figures = zip(names, *state.success(names), state.weights(names), strict=True)
+    rows = sorted(([task, *map(float, row)] for task, *row in figures), key=lambda row: -row[3])
+    iteration = complete[-1][0] if complete else None
+    return {"run": params.run.name, "iteration": iteration, "tasks": len(rows), "rows": rows[:LISTED]}
 
 
 def search(params: Params) -> dict[str, Any]:

@@ -22,6 +22,7 @@ ROWS = """
 --set truncation=t4 => unknown truncation 't4': did you mean 't3'?
 --set reward=judge => unknown reward 'judge': valid: environment, prs
 --set reward=prs prs_form=general judge=openai => judge=openai needs judge_url
+--set prompting=reflexion truncation=t3 => prompting=reflexion runs several attempts in one episode; it needs truncat
 --set algo= => unknown algorithm '':
 --config '' => --config '': the value is empty; is a shell variable unset?
 eval --model= --local => --model '': the value is empty; is a shell variable unset?
@@ -109,7 +110,7 @@ eval --model x --checkpoint y => --checkpoint and --model exclude each other; --
 eval --model . --episodes 0 => --episodes 0: must be at least 1
 eval --model . --temperature -1 => .: no Hugging Face model there (no config.json)
 eval --checkpoint . => not the output folder of a run (no config.yaml)
-eval --compare nowhere => nowhere: no such folder
+eval --compare react:nowhere => nowhere: no such folder
 sft --env gymnasium:CartPole-v1 => environment gymnasium:CartPole-v1 has no scripted player, so no warm-start model
 gateway --model . --pool . => --pool .: a folder; name a file, such as pool.sqlite
 doctor --quick --set lr=1 => --quick only checks package versions: leave it out, or give no --config, --set or

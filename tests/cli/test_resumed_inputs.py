@@ -15,6 +15,7 @@ TASKS = {"env.train_tasks": 40, "env.test_tasks": 10}
 KEYS = {
     "tasks_per_iteration": 2, "group_size": 2, "max_response_tokens": 4, "max_model_len": 600, "minibatches": 1,
     "eval_episodes": 8, "eval_interval": 0, "save_trajectories": 0, "lora_rank": 2, "keep_checkpoints": 0,
+    "task_sampling": "difficulty",
 }  # fmt: skip
 
 
@@ -69,6 +70,12 @@ def test_other_tasks_are_accepted(run: Path, capsys) -> None:
     records = RunFolder(run).read_metrics()
     assert [record["iteration"] for record in records] == [0, 1, 2, 3], "what was done is kept"
     assert records[1] == before[1]
+    known = [
+        json.loads((run / "checkpoints" / name / "state.json").read_text())["counters"]["success"]
+        for name in ("000002", "000003")
+    ]
+    kept = [task for task in known[0] if int(task.removeprefix("seed-")) < 35]
+    assert set(known[1]) > set(kept) and len(known[1]) == len(kept) + 2, "what was known of the tasks that are left"
     assert [record["iteration"] for record in records if "eval/episodes" in record] == [0, 2, 3]
     assert main(["--resume", str(run), "--iterations", "4"]) == 0, "the new tasks are the run's now"
     assert resume(run, "--iterations", "5", "--set", "env.train_tasks=34") == 2, "another change is accepted anew"

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from rl_agents.data.difficulty import Difficulty
 from rl_agents.data.tasks import (
     EVALUATION,
     TRAINING,
@@ -78,6 +79,12 @@ def test_an_excluded_environment_loses_its_draws_to_the_others_whose_streams_sta
     assert Counter(task[0] for task in less) == pytest.approx({"b": 200, "c": 100}, abs=25)
     assert all(new == old for new, old in zip(less, whole, strict=True) if old[0] != "a" and old != "b::1")
     assert "b::1" not in less and draw_tasks(MIX, 0, 3, 5, {"a", "b", "c"}) == whole[:3]
+
+
+def test_a_curriculum_weighs_the_tasks_within_each_environment() -> None:
+    solved = Difficulty(0.1, {f"a::{i}": (16.0, 16.0) for i in range(6)} | {"a::6": (8.0, 16.0)})
+    drawn = Counter(task for start in range(0, 600, 2) for task in draw_tasks(MIX, start, 2, 5, (), solved))
+    assert drawn["a::6"] > 200 and sum(n for task, n in drawn.items() if task[0] == "a") == pytest.approx(300, abs=3)
 
 
 def test_an_evaluation_has_equally_many_episodes_of_each_environment() -> None:

@@ -11,6 +11,8 @@ from trained import TIMES
 
 #: Kills, at equal distances in the count of sampled answers, from the first answer to the last.
 KILLS = 3
+#: What a run remembers of its tasks is as exact as its weights.
+GIVEN = ["Sometimes", "task_sampling=difficulty", "task_uniform_share=0.3"]
 
 
 def metrics(folder: Path) -> list[dict[str, float]]:
@@ -23,10 +25,11 @@ def metrics(folder: Path) -> list[dict[str, float]]:
 def test_a_run_killed_within_rollouts_equals_the_undisturbed_one(wide_model_dir: Path, tmp_path: Path) -> None:
     program, tests = Path(__file__).with_name("killed_rollouts.py"), Path(__file__).parents[1]
     paths = os.pathsep.join([str(tests), str(tests.parent), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, str(program), str(wide_model_dir), str(tmp_path), str(KILLS), "Inline"]
+    command = [sys.executable, str(program), str(wide_model_dir), str(tmp_path), str(KILLS), *GIVEN]
     subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, check=True)
     whole, killed = tmp_path / "whole", [tmp_path / f"killed-{kill}" for kill in range(KILLS)]
     expected = metrics(whole)
+    assert "curriculum/solved_tasks" in expected[0]
     assert [line["iteration"] for line in expected] == [1, 2, 3] and all(line["actor/grad_norm"] for line in expected)
     for name in ("training_state.safetensors", "hf/model.safetensors"):
         weights = (whole / "checkpoints" / "000003" / name).read_bytes()

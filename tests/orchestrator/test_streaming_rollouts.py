@@ -12,6 +12,7 @@ import pytest
 from orchestrator.threads import TASKS, World, eventually
 
 from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.data.difficulty import Difficulty
 from rl_agents.data.failures import BadTasks
 from rl_agents.data.selection import Selected, SelectionError
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
@@ -298,18 +299,26 @@ def test_a_resumed_stream_plays_what_was_in_flight_again_and_nothing_twice(world
     }.items(), "with their old seeds"
 
 
-def test_a_resumed_stream_replaces_an_admitted_task_that_is_no_longer_sampled(world: World) -> None:
+def test_a_curriculum_draws_for_a_stream_and_a_resumed_one_keeps_the_drawn_tasks(world: World) -> None:
+    easy, state = set(TASKS[:6]), Difficulty(0.2, {task: (16.0, 16.0) for task in TASKS[:6]})
     run = Learner(world, iterations=10)
+    run.stream.begin(0, 0, TaskPosition(difficulty=state))
     run.learn(4)
     place, before = run.stream.place, run.stream.in_flight()
     tasks = dict(zip(before[::4], before[3::4], strict=True))
     run.stop()
+    assert place.difficulty is not None and len(place.difficulty.counts) > len(easy)
+    assert sum(s.task_id in easy for s in world.asked) <= 0.4 * len(world.asked), "solved tasks only in turn"
+
     again = Learner(world)
     again.stream.begin(4, 4, TaskPosition(place.position, place.bad), before)
     assert {n: group.specs[0].task_id for n, group in again.stream._table.items()} == tasks
     bad = BadTasks({tasks[before[0]]: "env_died"})
     again.stream.begin(4, 4, TaskPosition(place.position, bad), before)
-    assert again.stream._table[before[0]].specs[0].task_id != tasks[before[0]]
+    assert again.stream._table[before[0]].specs[0].task_id != tasks[before[0]], "it is no longer sampled"
+    old = [part for place, part in enumerate(before) if place % 4 < 3]
+    again.stream.begin(4, 4, TaskPosition(place.position, place.bad), old)
+    assert again.stream.in_flight()[::4] == before[::4], "a checkpoint without tasks"
     again.stop()
 
 

@@ -38,6 +38,27 @@ for path in sys.argv[1:]:
             items = [(item.key or "/".join(item.nested_key), item.value_json) for item in record.history.item]
             print(record.WhichOneof("record_type"), items)
 """
+#: Print what a page holds as JSON: settings, points of two curves, rows of the table, its state.
+READ_MLFLOW = """
+import json
+from mlflow import MlflowClient, artifacts
+client = MlflowClient()
+experiment = client.get_experiment_by_name("project").experiment_id
+[run] = client.search_runs([experiment])
+curves = {n: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, n)] for n in run.data.metrics}
+table = client.load_table(experiment, "eval/trajectories.json", [run.info.run_id]).to_dict("records")
+config = artifacts.load_dict(run.info.artifact_uri + "/config.json")
+print(json.dumps([run.data.params, config, curves, table, run.info.status]))
+"""
+READ_TRACKIO = """
+import json, trackio
+from trackio.sqlite_storage import SQLiteStorage
+[run] = trackio.Api().runs("project")
+logs = SQLiteStorage.get_logs("project", run.name)
+curves = {n: [(log["step"], log[n]) for log in logs if n in log] for n in ("actor/loss", "eval/episodes")}
+table = [row for log in logs for row in log.get("eval/trajectories", {"_value": []})["_value"]]
+print(json.dumps([run.config, run.config, curves, table, ""]))
+"""
 LOSSES = [(i, i * 0.5) for i in range(5)]
 ROWS = [{"iteration": i, "return": 0.5, "episode": f"# {kind}: <b>"} for i in (0, 2, 4) for kind in "ab"]
 
@@ -53,7 +74,10 @@ def python_with(name: str) -> str:
 
 def run_python(name: str, folder: Path, *command: str, **env: str) -> str:
     """Return the output of a program that may use a tracker's library, with its files in a folder."""
-    files = {"WANDB_MODE": "offline", "PYTHONPATH": str(ROOT)}
+    files = {
+        "WANDB_MODE": "offline", "PYTHONPATH": str(ROOT), "TRACKIO_DIR": str(folder / "trackio"),
+        "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db", "MLFLOW_DISABLE_TELEMETRY": "true",
+    }  # fmt: skip
     done = subprocess.run(
         [python_with(name), *command], cwd=folder, env=os.environ | files | env,
         capture_output=True, text=True, check=False, timeout=300,
@@ -80,6 +104,29 @@ def test_wandb_offline_holds_every_iteration_once(tmp_path: Path) -> None:
     assert sorted(rows, key=lambda row: (row["iteration"], row["episode"])) == ROWS
     stored = b"".join(file.read_bytes() for file in (tmp_path / "wandb").rglob("*") if file.is_file())
     assert b"hidden" not in stored and b"me:word" not in stored
+
+
+@pytest.mark.parametrize(
+    ("name", "reader", "first", "state"),
+    [("mlflow", READ_MLFLOW, {"lr": "0.1", "top_p": "0.9"}, "FINISHED"), ("trackio", READ_TRACKIO, {"lr": 0.2}, "")],
+)
+def test_a_page_has_settings_curves_and_episodes_and_a_resumed_run_continues_it(
+    name: str, reader: str, first: dict[str, Any], state: str, tmp_path: Path
+) -> None:
+    assert "failed and is disabled" not in track_twice(name, tmp_path)
+    params, config, curves, table, ended = json.loads(run_python(name, tmp_path, "-c", reader))
+    # MLflow's parameters never change; its file does.
+    assert params.items() >= first.items() and config.items() >= {"lr": 0.2, "top_p": 0.9, "note": None}.items()
+    assert curves["actor/loss"] == [list(point) for point in LOSSES]
+    assert curves["eval/episodes"] == [[0, 8.0], [2, 8.0], [4, 8.0]]
+    assert table == ROWS and ended == state
+    stored = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    assert b"hidden" not in stored and b"me:word" not in stored
+
+
+def test_without_its_server_mlflow_is_disabled_and_the_run_continues(tmp_path: Path) -> None:
+    closed = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+    assert track_twice("mlflow", tmp_path, **closed).count("tracker mlflow failed and is disabled") == 2
 
 
 def value(line: str, name: str) -> str:
@@ -192,8 +239,9 @@ def test_a_run_tells_it_all(tmp_path: Path, lines: type[Lines], monkeypatch: pyt
 
 def test_unknown_and_missing_ones_are_refused_before_anything_starts(tmp_path, monkeypatch, capsys) -> None:
     argv = ["--algo", "grpo", "--output", str(tmp_path / "run"), "--set"]
-    assert main([*argv, "trackers=[WandB]"]) == 2
-    assert "unknown tracker 'WandB': did you mean 'wandb'?" in capsys.readouterr().err
+    for wrong, near in (("wandbb", "wandb"), ("MLFlow", "mlflow"), ("track-io", "trackio")):
+        assert main([*argv, f"trackers=[{wrong}]"]) == 2
+        assert f"unknown tracker '{wrong}': did you mean '{near}'?" in capsys.readouterr().err
     monkeypatch.setitem(TRACKERS, "lost", TrackerEntry("lost", Lines, "no_such_library", "pip install lost"))
     with pytest.raises(InputError, match="no_such_library is not installed; install it with: pip install lost"):
         check_trackers(["lost"])

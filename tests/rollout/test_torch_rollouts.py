@@ -77,7 +77,7 @@ def test_the_same_specs_give_the_same_trajectories_in_any_company():
 @pytest.fixture
 def runner(tmp_path, monkeypatch):
     qwen().save_pretrained(tmp_path)
-    monkeypatch.setattr("rl_agents.rollout.env_pool.make_env", lambda *given: Broken())
+    monkeypatch.setattr("rl_agents.rollout.env_pool.env_factory", lambda settings: Broken)
     spec = envs.EnvSpec("countdown", "", "", object, 5, gym_id="test/Countdown-v0", blocking="inline")
     monkeypatch.setitem(envs.ENVIRONMENTS, "countdown", spec)
     config = AlgorithmConfig()

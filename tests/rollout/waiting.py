@@ -130,6 +130,18 @@ class Inline(DeclaredInline):
     longest_s = 0.0
 
 
+class Sometimes(Inline):
+    """Ten tasks, of which an episode solves some, as its answers and its task decide."""
+
+    @staticmethod
+    def task_ids(split: str) -> list[str]:
+        return [f"task-{number}" for number in range(10)]
+
+    def stepped(self, action: str) -> Step:
+        observation, reward, done, truncated, _ = super().stepped(action)
+        return observation, reward, done, truncated, {"success": done and int(observation[0], 16) > int(self.task[-1])}
+
+
 class Seeded(Inline):
     """Its tasks are seeds, as many as ``env.train_tasks`` and ``env.test_tasks``."""
 

@@ -107,9 +107,9 @@ def test_resumed_runs_and_evaluations_keep_the_engine_on_file(model, tmp_path, p
     shutil.copytree(model, checkpoint / "hf")
     shutil.copy(folder.config_file, checkpoint / "config.yaml")
     args = evaluate.build_parser().parse(["--checkpoint", str(checkpoint)])
-    assert evaluate.evaluation_settings(args, str(checkpoint)).engine == "torch"
+    assert evaluate.evaluation_settings(args, str(checkpoint), {}).engine == "torch"
     args = evaluate.build_parser().parse(["--model", str(model), *flags[2:]])
-    assert evaluate.evaluation_settings(args, str(model)).engine == "vllm"
+    assert evaluate.evaluation_settings(args, str(model), {}).engine == "vllm"
 
 
 def test_trials_of_a_sweep_have_one_engine(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ import json
 import time
 from collections import Counter
 from datetime import date
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,12 @@ from rl_agents.cli.parser import main_parser
 from rl_agents.cli.train import describe, plan_new
 from rl_agents.cli.tune import resolve_trials
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.envs.base import ENVIRONMENTS, make_env, starter_spec, task_ids
+from rl_agents.envs.base import ENVIRONMENTS, starter_spec, task_ids
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion, EngineSettings
 from rl_agents.inference.vllm_common import GIB, engine_args
 from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.turns import Limits
 from rl_agents.trainer import lengths
 from rl_agents.trainer.measure import ready
@@ -70,8 +70,7 @@ def test_no_episode_is_cut_by_the_context(model: Path, env: str, context: str) -
     specs = [EpisodeSpec(task, i, 0, i) for i, task in enumerate(task_ids(env, "train", settings.env_options)[:3])]
     policy = make_context(context, tokenizer)
     limits = Limits.from_settings(settings)
-    make = partial(make_env, env, settings.env_options, settings.max_turns)
-    rollouts = asyncio.run(play_episodes(specs, make, Talkative(tokenizer), policy, limits))  # type: ignore[arg-type]
+    rollouts = asyncio.run(play_episodes(specs, env_factory(settings), Talkative(tokenizer), policy, limits))  # type: ignore[arg-type]
     causes = Counter(t.end_cause for t in rollouts.trajectories)
     assert not causes["context_length"], settings.lengths
     assert all(len(step.response_ids) == limits.max_response_tokens for t in rollouts.trajectories for step in t.steps)
@@ -145,7 +144,7 @@ def test_train_eval_and_tune_take_the_same(model: Path, tmp_path: Path) -> None:
     keys = f"{{env: guess_numbers, model: {model}, engine: torch}}"
     file.write_text(f"set: {keys}\nspace: {{lr: [1.0e-4, 1.0e-5]}}\n")
     trials = resolve_trials(load_sweep(file), str(file)).values()
-    for settings in (plan.settings, evaluation_settings(args, str(model)), *trials):
+    for settings in (plan.settings, evaluation_settings(args, str(model), {}), *trials):
         assert [getattr(settings, n) for n in lengths.KEYS] == [getattr(wanted, n) for n in lengths.KEYS]
 
 
@@ -177,9 +176,9 @@ def test_only_a_run_with_evaluations_needs_test_tasks(model: Path) -> None:
     with pytest.raises(InputError, match="FrozenLake-v1 has no test tasks with"):
         resolved(model, **no_tests)
     words = ["--env", "gymnasium:FrozenLake-v1", "--model", str(model), "--local", "--set", "env.train_tasks=0"]
-    assert evaluation_settings(eval_parser().parse(words), str(model)).max_model_len
+    assert evaluation_settings(eval_parser().parse(words), str(model), {}).max_model_len
     with pytest.raises(InputError, match="FrozenLake-v1 has no train tasks with"):
-        evaluation_settings(eval_parser().parse([*words, "--split", "train"]), str(model))
+        evaluation_settings(eval_parser().parse([*words, "--split", "train"]), str(model), {})
 
 
 def test_a_cpu_engine_has_room_for_one_context(model: Path) -> None:

@@ -22,6 +22,7 @@ SEARCH: dict[str, Any] = {
     "algo": "3spo", "search_steps": 60, "tasks_per_iteration": 4, "branching": "replay",
     "collapse_monitor": "off",  # its episodes are no experience: a resumed run rolls them out again
 }  # fmt: skip
+CURRICULUM = {"algo": "grpo", "task_sampling": "difficulty", "task_uniform_share": 0.5}
 
 
 def recorded(algo: AgentAlgorithm, path: Path, iterations: int) -> list[list[Trajectory]]:
@@ -49,7 +50,7 @@ def test_the_pool_holds_every_episode_as_it_was(beginner_model_dir: Path, tmp_pa
     assert all(item.value is not None for item in credit) and len({item.advantage for item in credit}) > 10
 
 
-@pytest.mark.parametrize("keys", [SEARCH, {"algo": "grpo"}], ids=["search", "episodes"])
+@pytest.mark.parametrize("keys", [SEARCH, CURRICULUM], ids=["search", "curriculum"])
 def test_a_resumed_run_samples_nothing_again(beginner_model_dir: Path, tmp_path: Path, keys: dict[str, Any]) -> None:
     whole = build(beginner_model_dir, **keys)
     whole.open_pool(tmp_path / "pool.sqlite")
@@ -69,6 +70,7 @@ def test_a_resumed_run_samples_nothing_again(beginner_model_dir: Path, tmp_path:
     sampled = count_generations(second)
     assert train(second, 1) == straight and sampled == []
     assert equal(weights, policy_weights(second))
+    assert (second.place.difficulty is not None) == ("task_sampling" in keys)
     train(second, 1)
     assert second.place == whole.place
     assert sampled, "what the newest weights had sampled is sampled again: a kill may have cut it"

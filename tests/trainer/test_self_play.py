@@ -73,6 +73,7 @@ def test_older_weights_do_not_depend_on_how_far_sampling_is_ahead(lag: int, inte
         ({"truncation": "similarity", "env.opponent": "checkpoint"}, "env.opponent=checkpoint does not work with tr"),
         ({"truncation": "t3"}, "env.opponent=self does not work with truncation=t3: .*leave it none"),
         ({"stream": True, "num_env_runners": 0}, "env.opponent=self does not work with stream=true"),
+        ({"prompting": "react"}, "env.opponent=self does not work with prompting=react"),
         ({"tasks_per_iteration": 5}, "does not work with tasks_per_iteration=5: .*multiple of 2"),
         ({"env.opponent_interval": 5}, "'env.opponent_interval' has no effect without env.opponent=checkpoint"),
     ],

@@ -54,6 +54,13 @@ def write_run(folder: Path, seed: int = 0, iterations: int = ITERATIONS, factor:
     return folder
 
 
+def write_counts(folder: Path, counts: dict[str, tuple[float, float]]) -> None:
+    """Write the part of a checkpoint that has a curriculum's counts."""
+    checkpoint = folder / "checkpoints" / "000003"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "state.json").write_text(json.dumps({"counters": {"success": counts}}))
+
+
 def group_records(iteration: int, group: int, seed: int = 0, factor: float = 1.0) -> Iterator[Record]:
     """Return a group: in group 0 all but member 0, whose first step is hostile, succeed; in group 1 all fail."""
     episodes = [episode(iteration, group, member, seed) for member in range(MEMBERS)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from viewer.made_run import HOSTILE, LONG, STALLED, sample_group, search_records, step, write_run
+from viewer.made_run import HOSTILE, LONG, STALLED, sample_group, search_records, step, write_counts, write_run
 
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.store.records import Credit, Event, call_record, session_records
@@ -44,6 +44,18 @@ def test_the_start_page(catalog):
     }  # fmt: skip
     assert data["bands"] == [["one", "two"]]  # they differ in their seed alone
     assert ask(catalog, "series", run="one")["series"]["rollout/success_rate"] == [[0, 0], [1, 0.1], [2, 0.2], [3, 0.3]]
+
+
+def test_a_curriculum_is_that_of_the_newest_checkpoint(tmp_path):
+    folder = write_run(tmp_path / "run", task_sampling="difficulty")
+    catalog = find_runs([str(folder)])
+    none = {"run": "run", "iteration": None, "tasks": 0, "rows": []}
+    assert ask(catalog, "curriculum", run="run") == none
+    write_counts(folder, {"solved": (8.0, 8.0), "half": (4.0, 8.0)})
+    found = ask(catalog, "curriculum", run="run")
+    assert (found["iteration"], found["tasks"], [row[0] for row in found["rows"]]) == (3, 2, ["half", "solved"])
+    assert found["rows"][0][1:] == pytest.approx([4.75 / 9, 8, 4.75 * 4.25 / 81])
+    assert found["rows"][1][2:] == [8, 0]
 
 
 def test_where_iterations_are_on_other_axes(catalog):

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from viewer.made_run import (
     LONG,
+    TASKS,
     gateway_records,
     group_records,
     search_records,
+    write_counts,
     write_run,
     write_sweep,
 )
@@ -38,6 +40,7 @@ PAGES = {
     "#/searches/run": "task/a",
     "#/tree/run/77": "tick 2 of 2: 6 states, 2 expanded",
     "#/task/task%20b": "compare with",
+    "#/curriculum/run": "retired",
     "#/diff/run/i0.g0.m1/run/i2.g0.m1": "They are the same",
     "#/diff/run/i0.g0.m0/run/i0.g0.m1": "The first step that differs is step 1: another action.",
     "#/e/run/i0.g9.m0?step=1": "among its siblings",
@@ -53,6 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with PoolWriter(folder / "pool.sqlite") as pool:
         pool.add(*search_records(), *gateway_records())
     write_sweep(folder.with_name("sweep"))
+    write_counts(folder, {TASKS[0]: (8.0, 8.0)})
     return folder
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from rl_agents.config.sections import SearchKeys
+from rl_agents.data.difficulty import Difficulty
 from rl_agents.data.tasks import SEARCH, draw_tasks, stream_seed
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion
@@ -88,6 +89,7 @@ class Explorer:
         self._ended: list[tuple[list[str], Trajectory]] = []
         #: Tasks that are no longer sampled.
         self.left_out: Collection[str] = ()
+        self.difficulty: Difficulty | None = None
 
     # --- an iteration ------------------------------------------------------------------------------------------
 
@@ -136,7 +138,7 @@ class Explorer:
             idle = 0 if any(search.expansions for search in done) else idle + closed
             if not done or self._gives_up():
                 return self._numbered(requests)
-            if idle > len(self.tasks) + self.width:
+            if idle > len(self.tasks) / (self.difficulty.uniform if self.difficulty else 1) + self.width:
                 raise SearchError(
                     f"the start states of {idle} tasks in a row are closed (many failures, hardly a success): "
                     "raise score_xi"
@@ -165,7 +167,8 @@ class Explorer:
     # --- choosing states ---------------------------------------------------------------------------------------
 
     def _open_searches(self, expand: Expand) -> None:
-        drawn = draw_tasks(self.tasks, self.position, self.width - len(self.searches), self.seed, self.left_out)
+        busy, count = {search.task_id for search in self.searches}, self.width - len(self.searches)
+        drawn = draw_tasks(self.tasks, self.position, count, self.seed, self.left_out, self.difficulty, busy)
         for position, task_id in enumerate(drawn, self.position):
             self.searches.append(Search(position, task_id, stream_seed(self.seed, SEARCH, position)))
         self.position += len(drawn)

@@ -164,6 +164,7 @@
         { class: "between" },
         el.h1(run, el.span({ class: "quiet" }, ` \u00b7 ${data.settings.algo} on ${data.settings.env}`)),
         searched ? V.link(V.to("searches", [run]), { class: "go" }, "Search trees") : null,
+        data.settings.task_sampling === "difficulty" ? V.link(V.to("curriculum", [run]), { class: "go" }, "Curriculum") : null,
       ),
       headline(data.about),
       el.div({ class: "between" }, el.h2("Curves"), V.axes([axes])),

@@ -1,5 +1,5 @@
 "use strict";
-// One task over iterations and runs; two of its episodes side by side; full-text search in all episodes.
+// One task over iterations and runs; the tasks of a curriculum; two of its episodes side by side; full-text search in all episodes.
 (() => {
   const V = window.view;
   const { el } = V;
@@ -38,6 +38,24 @@
     });
     return V.panel(run, V.table(["episode", "iteration", ...V.SESSION, "~comparison"], body));
   }
+
+  V.live("curriculum", async ({ parts: [run] }) => {
+    const data = await V.ask("curriculum", { run });
+    V.crumbs([V.to("run", [run]), run], "curriculum");
+    const rows = data.rows.map(([task, success, episodes, weight]) =>
+      el.tr(
+        el.th({ scope: "row" }, V.link(V.to("task", [task], { run }), { "data-row": true }, V.line(task, 80))),
+        [V.num(success, 2), V.num(episodes, 1), weight ? V.num(weight, 3) : "retired"].map((cell) => V.number(cell)),
+      ),
+    );
+    const said = `${V.count(data.tasks, "task")} at the checkpoint of iteration ${data.iteration}, the most frequently drawn first`;
+    const body = el.div(
+      el.h1("Curriculum of ", run),
+      el.p({ class: "quiet" }, data.tasks > rows.length ? `${said}; ${rows.length} are shown.` : `${said}.`),
+      rows.length ? V.table(["task", "#estimated success", "#recent episodes", "#weight"], rows) : V.empty("No checkpoint yet."),
+    );
+    return { title: `curriculum of ${run}`, body };
+  });
 
   V.route("diff", async ({ parts: [run, session, other, second] }) => {
     const sides = await Promise.all([V.ask("episode", { run, session }), V.ask("episode", { run: other, session: second })]);

@@ -13,6 +13,7 @@ from games import expert_plays, write_games
 from rl_agents.envs.alfworld import tasks
 from rl_agents.envs.alfworld.prompts import STYLES, compact_text, find_command, read_command
 from rl_agents.envs.base import named_env
+from rl_agents.rollout.prompting import ReAct
 
 make = partial(named_env, "alfworld")
 task_ids = with_keywords("alfworld", tasks.task_ids)
@@ -112,7 +113,7 @@ def test_compact_prompt() -> None:
 
 
 def test_windows_keep_what_stands_around_observations() -> None:
-    env = make(prompt="3spo")
+    env = ReAct(make(prompt="3spo"))
     task, _ = env.reset(options={"task_id": TASK})
     assert env.render_window(task, (), task) == task
     observation, *_ = env.step("<action>look</action>")
