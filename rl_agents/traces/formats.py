@@ -30,7 +30,7 @@ FORMATS = ("messages", "responses_create_params", "traj", "conversations", "prom
 #: The keys of a record that are read.
 FIELDS = (
     *FORMATS, "tools", "id", "trace_id", "uuid", "reward", "task_id", "trial", "expected_action", "expected_answer",
-    "response", "metadata", "system",
+    "response", "metadata", "harness", "system",
 )  # fmt: skip
 #: What follows a task's name in the id of a trace, and is followed by the number of the trial.
 _TRIAL = " (trial "
@@ -55,6 +55,7 @@ class Trace:
         tools: available tools; empty if unknown.
         reward: of the whole trace; None if unknown.
         single: only the last assistant turn is a demonstration (a NeMo-Gym row with its expected action).
+        harness: form of terminal actions (``terminus_1``, ``terminus_2``, ``codex``, ...); empty for others.
     """
 
     trace_id: str
@@ -63,6 +64,7 @@ class Trace:
     tools: tuple[Tool, ...] = ()
     reward: float | None = None
     single: bool = False
+    harness: str = ""
 
 
 def task_of(trace_id: str) -> str:
@@ -160,6 +162,7 @@ def _read_nemo_gym(record: Mapping[str, Any], source: str, tools: tuple[Tool, ..
         raise ValueError(f"responses_create_params.input is {type(items).__name__}, not a list")
     own = read_tools(params["tools"]) if params.get("tools") else tools
     metadata = record["metadata"] if isinstance(record.get("metadata"), Mapping) else {}
+    harness = str(record.get("harness") or metadata.get("harness") or "")
     expected = _expected_items(record, metadata)
     response = record.get("response")
     output = response.get("output") if isinstance(response, Mapping) else None
@@ -171,7 +174,7 @@ def _read_nemo_gym(record: Mapping[str, Any], source: str, tools: tuple[Tool, ..
     # The reward of a row with an expected action belongs to another response.
     reward = None if expected is not None else _reward(record.get("reward"))
     name = record.get("id", record.get("uuid"))
-    return Trace(_name(name, source), source, messages, own, reward, expected is not None)
+    return Trace(_name(name, source), source, messages, own, reward, expected is not None, harness)
 
 
 def _expected_items(record: Mapping[str, Any], metadata: Mapping[str, Any]) -> list[Any] | None:

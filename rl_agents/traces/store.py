@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TURNS_FILE, PROFILE_FILE, PIVOTS_FILE = "turns.parquet", "profile.parquet", "pivots.parquet"
 #: Columns with the fields of a turn as they are; messages, tools and actions are JSON text.
-PLAIN = ("turn_id", "trace_id", "index", "source")
+PLAIN = ("turn_id", "trace_id", "index", "source", "harness")
 COLUMNS = (*PLAIN, "kind", "action_name", "messages", "tools", "action")
 
 

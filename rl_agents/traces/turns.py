@@ -25,6 +25,7 @@ class Turn:
         messages: the state: everything before the turn.
         tools: available tools.
         action: the demonstrated assistant message.
+        harness: see `rl_agents.traces.formats.Trace`.
     """
 
     turn_id: str
@@ -34,6 +35,7 @@ class Turn:
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...]
     action: Message
+    harness: str = ""
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -150,6 +152,7 @@ def _turn(trace: Trace, place: int, number: int) -> Turn:
         messages=state,
         tools=trace.tools,
         action=action,
+        harness=trace.harness,
     )
 
 

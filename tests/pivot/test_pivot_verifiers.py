@@ -1,6 +1,7 @@
 """Verifiers: golden cases of the paper and of NeMo-Gym's rows, and what passes that exact matching refuses."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,27 +13,21 @@ from rl_agents.config.options import keys_of
 from rl_agents.envs.base import env_spec, read_env_options
 from rl_agents.errors import InputError
 from rl_agents.rewards.judges import JudgeError
-from rl_agents.rewards.verifiers import (
-    VERIFIERS,
-    FunctionVerifier,
-    VerifierOptions,
-    assess,
-    exact_match,
-    make_verifier,
-    self_check,
-)
-from rl_agents.rewards.verifiers.tool_calls import difference, matched_pairs
-from rl_agents.tools.calls import Response, ToolCall, read_tools, write_response
+from rl_agents.rewards.verifiers import VERIFIERS, VerifierOptions, assess, exact_match, make_verifier, self_check
+from rl_agents.rewards.verifiers.base import EquivalenceJudge
+from rl_agents.rewards.verifiers.terminal import TerminalVerifier
+from rl_agents.rewards.verifiers.tool_calls import DialogueVerifier, ToolCallVerifier, difference, matched_pairs
+from rl_agents.tools.calls import ToolCall, read_tools, write_response
 from rl_agents.traces.files import read_traces
 from rl_agents.traces.turns import Extraction, Turn, extract_turns, trace_turns
 
 USER = ({"role": "user", "content": "please"},)
 
 
-def turn(*calls: tuple[str, dict[str, Any]], content: str = "", tools: Any = ()) -> Turn:
+def turn(*calls: tuple[str, dict[str, Any]], content: str = "", tools: Any = (), harness: str = "") -> Turn:
     made = [ToolCall(name, arguments) for name, arguments in calls]
     action = assistant_message(content, made, [str(i) for i in range(len(made))])
-    return Turn("00", "t", 0, "f:1", USER, read_tools(tools) if tools else (), action)
+    return Turn("00", "t", 0, "f:1", USER, read_tools(tools) if tools else (), action, harness)
 
 
 def said(*calls: tuple[str, dict[str, Any]], content: str = "") -> str:
@@ -150,20 +145,103 @@ def test_commands_of_text_environments() -> None:
     assert score("text_action", turn(ROME), said(ROME)) == 1.0 and score("text_action", turn(ROME), "Rome") == 0.0
 
 
+def terminus(*keystrokes: str, complete: bool = False, **further: Any) -> str:
+    commands = [{"keystrokes": text, "is_blocking": True, "timeout_sec": 5} for text in keystrokes]
+    data = {"state_analysis": "a", "explanation": "b", "commands": commands, "is_task_complete": complete}
+    return json.dumps({**data, **further})
+
+
+def test_terminal_commands_by_similarity() -> None:
+    gold = turn(content=terminus("pip list | grep oauth\n"), harness="terminus_1")
+    assert score("terminal", gold, terminus("pip list | grep oauth\n", state_analysis="other")) == 1.0
+    assert score("terminal", gold, terminus("pip list | ", "grep oauth\n")) == 1.0, "keystrokes are joined"
+    # 21 of 22 and 23 characters in common: 2·22/(22 + 23) = 0.978
+    assert score("terminal", gold, terminus("pip list | grep -oauth\n")) == 1.0
+    assert score("terminal", gold, terminus("pip freeze\n")) == 0.0
+    for broken in (
+        "pip list", "{}", terminus("x", complete=True), terminus("pip list | grep oauth\n", complete=True),
+        terminus("pip list | grep oauth\n", commands="pip"), terminus("pip list | grep oauth\n", explanation=3),
+        "```json\n" + terminus("pip list | grep oauth\n") + "\n```",
+    ):  # fmt: skip
+        assert score("terminal", gold, broken) == 0.0
+
+
+def test_terminal_with_tools() -> None:
+    gold = turn(("exec_command", {"cmd": "git status --short", "workdir": "/w"}))
+    assert score("terminal", gold, said(("exec_command", {"cmd": "git status  --short", "workdir": "/w"}))) == 1.0
+    assert score("terminal", gold, said(("exec_command", {"cmd": "git status --short", "workdir": "/v"}))) == 0.0
+    assert score("terminal", gold, said(("exec_command", {"cmd": "rm -r .", "workdir": "/w"}))) == 0.0
+    assert score("terminal", gold, said(("shell", {"cmd": "git status --short", "workdir": "/w"}))) == 0.0
+    two = turn(("write_stdin", {"session_id": 7, "chars": ""}), ("exec_command", {"cmd": "pwd"}))
+    swapped = said(("exec_command", {"cmd": "pwd"}), ("write_stdin", {"session_id": 7, "chars": ""}))
+    assert score("terminal", two, swapped) == 0.0
+
+
+class Scripted:
+    """A judge that answers by rule and remembers what it was asked."""
+
+    def __init__(self, rule: Callable[[str], float]) -> None:
+        self.rule = rule
+        self.asked: list[str] = []
+
+    async def ask(self, prompt: str, about: str) -> float:
+        self.asked.append(prompt)
+        return self.rule(prompt)
+
+
+def failing(prompt: str) -> float:
+    raise JudgeError("grader: HTTP 500")
+
+
+def test_the_judge_is_asked_twice_with_the_actions_swapped() -> None:
+    gold, other = turn(content=terminus("ls\n"), harness="terminus_1"), terminus("dir --all\n")
+    fair = Scripted(lambda prompt: 1.0)
+    verdict = assess(TerminalVerifier(judge=EquivalenceJudge(fair)), gold, other)
+    assert verdict.score == 1.0 and len(fair.asked) == 2
+    order = [asked.index("ls\\n") < asked.index("dir") for asked in fair.asked]
+    assert order == [True, False]
+    # A judge that likes whatever stands first.
+    first = Scripted(lambda prompt: float(prompt.index("ls\\n") < prompt.index("dir")))
+    assert assess(TerminalVerifier(judge=EquivalenceJudge(first)), gold, other).score == 0.0 and len(first.asked) == 2
+    strict = Scripted(lambda prompt: 0.0)
+    verifier = TerminalVerifier(judge=EquivalenceJudge(strict))
+    assert assess(verifier, gold, other).score == assess(verifier, gold, other).score == 0.0
+    assert len(strict.asked) == 1, "no second pass after a no, and verdicts are remembered"
+    assert assess(verifier, gold, terminus("ls\n")).score == 1.0 and len(strict.asked) == 1
+    gold = turn(content=terminus("ls\n"), harness="terminus_1")
+    verdict = assess(TerminalVerifier(judge=EquivalenceJudge(Scripted(failing))), gold, terminus("dir --all\n"))
+    assert verdict.score == 0.0 and verdict.judge_failed and "HTTP 500" in verdict.reason
+
+
+def test_messages_by_a_judge() -> None:
+    judge = Scripted(lambda prompt: float("Madrid" not in prompt))
+    verifier = DialogueVerifier(ToolCallVerifier(), EquivalenceJudge(judge))
+    gold = turn(content="The capital is Paris.")
+    assert assess(verifier, gold, "It is Paris.").score == 1.0 and len(judge.asked) == 2
+    assert "user: please" in judge.asked[0]
+    assert assess(verifier, gold, "It is Madrid.").score == 0.0
+    asked = len(judge.asked)
+    assert assess(verifier, gold, " The capital  is Paris.").score == 1.0
+    assert assess(verifier, gold, said(ROME)).score == 0.0 and assess(verifier, turn(ROME), said(ROME)).score == 1.0
+    assert len(judge.asked) == asked, "equal messages and calls need no judge"
+
+
 def test_unusable_options() -> None:
     for options, message in (
         ({"verifier": "tool_cal"}, "unknown env.verifier 'tool_cal': did you mean 'tool_call'"),
         ({"threshold": 0.6}, r"threshold=0\.6: must be at most 0\.5, or -1"),
-        ({"verifier": "terminal"}, "unknown env.verifier 'terminal'"),
-        ({"judge_url": "http://x"}, "unknown option of environment pivot 'env.judge_url'"),
+        ({"similarity": 2.0}, "must be at most 1, or -1"),
+        ({"judge_url": "http://x"}, "belong together"),
     ):
         with pytest.raises(InputError, match=message):
             read_env_options(env_spec("pivot"), options)
     assert f": {', '.join(VERIFIERS)}, or a plugin's" in keys_of(VerifierOptions)["verifier"].help
+    with pytest.raises(InputError, match=r"dialogue needs a judge: set env\.judge_url"):
+        make_verifier(VerifierOptions(verifier="dialogue"))
     assert read_env_options(env_spec("pivot"), {"threshold": 0}).threshold == 0.0
 
 
-@pytest.mark.parametrize("name", VERIFIERS)
+@pytest.mark.parametrize("name", [name for name in VERIFIERS if name != "dialogue"])
 def test_the_experts_of_real_traces_pass_every_verifier(name: str) -> None:
     airline = read_traces(real_file("tau_bench", "historical_trajectories", "gpt-4o-airline.json")).traces[:40]
     traces = [*airline, *read_traces(nemo("single_step_tool_use_with_argument_comparison")).traces]
@@ -201,9 +279,12 @@ def test_rewards_of_nemo_gyms_own_comparator() -> None:
     assert sorted(set(rewards)) == [0.0, 1.0]
 
 
-def test_a_judge_without_a_verdict_is_counted() -> None:
-    async def asked(turn: Turn, response: Response) -> float:
-        raise JudgeError("grader: HTTP 500")
-
-    verdict = assess(FunctionVerifier("own", asked), turn(ROME), said(ROME))
-    assert verdict.score == 0.0 and verdict.judge_failed and "HTTP 500" in verdict.reason
+def test_checks_of_nemo_gyms_own_terminal_verifier() -> None:
+    file = nemo("terminus_judge", "example_rollouts.jsonl")
+    turns = [turn for trace in read_traces(file).traces for turn in trace_turns(trace)]
+    for found, row in zip(turns, rows(file), strict=True):
+        judge = Scripted(lambda prompt, row=row: float(row["judge_passed"]))
+        verdict = assess(TerminalVerifier(judge=EquivalenceJudge(judge)), found, response_text(row))
+        assert verdict.score == row["reward"], verdict.reason
+        reached = row["schema_check_passed"] and row["task_complete_check_passed"]
+        assert bool(judge.asked) == (reached and not row["string_similarity_passed"])

@@ -1,14 +1,16 @@
-"""The interface of verifiers, the strict comparison, and the check of demonstrations."""
+"""The interface of verifiers, the strict comparison, the check of demonstrations, and the judge of equivalence."""
 
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
-from rl_agents.background import settled
+from rl_agents.background import SharedAnswers, settled
 from rl_agents.chat.messages import split_thoughts
 from rl_agents.errors import described
+from rl_agents.rewards.judges import JudgeError, OpenAIJudge
 from rl_agents.tools.calls import Response, read_response
 from rl_agents.tools.strict_json import canonical
 from rl_agents.traces.turns import Turn
@@ -115,3 +117,35 @@ def _checked(verifier: Verifier, turn: Turn) -> Verdict:
         return assess(verifier, turn, turn.text)
     except Exception as error:
         return Verdict(0.0, described(error))
+
+
+SHOWN_MESSAGES, SHOWN_CHARACTERS = 6, 2000
+_verdicts: SharedAnswers[float] = SharedAnswers(4096)
+
+
+@dataclass(frozen=True)
+class EquivalenceJudge:
+    """Asks twice, the second time with the two actions swapped. Both answers must be yes.
+
+    So a judge that prefers the first or the second place accepts nothing because of it. Verdicts are remembered.
+    """
+
+    judge: OpenAIJudge
+
+    async def equivalent(self, prompt: str, turn: Turn, response_text: str, demonstrated_text: str) -> Verdict:
+        """Return 1 or 0; 0 with ``judge_failed`` if the judge returned no verdict.
+
+        Args:
+            prompt: with the fields ``state``, ``first`` and ``second``.
+        """
+        lines = [f"{m['role']}: {m['content'].strip()[:SHOWN_CHARACTERS]}" for m in turn.messages[-SHOWN_MESSAGES:]]
+        state = "\n".join(lines) or "(nothing)"
+        try:
+            for first, second in ((demonstrated_text, response_text), (response_text, demonstrated_text)):
+                filled = prompt.format(state=state, first=first, second=second)
+                ask = partial(self.judge.ask, filled, turn.place)
+                if not await _verdicts.get((self.judge, filled), ask):
+                    return Verdict(0.0, "not equivalent to the judge")
+        except JudgeError as error:
+            return Verdict(0.0, f"judge_error: {error}", judge_failed=True)
+        return Verdict(1.0, "equivalent to the judge, both ways")

@@ -1,4 +1,4 @@
-"""Verifiers of tool calls, and of commands of text environments.
+"""Verifiers of tool calls, of messages that a judge compares, and of commands of text environments.
 
 Tool calls (conversational tool use, search): values are compared recursively, and the calls of one turn are matched in
 any order. Commands of text environments: ``search[red mug]``, ``click[ 3 ]``, ``look``.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from rl_agents.rewards.verifiers.base import Verdict, demonstrated
+from rl_agents.rewards.verifiers.base import EquivalenceJudge, Scored, Verdict, demonstrated
 from rl_agents.tools.calls import Response, ToolCall, check_call
 from rl_agents.tools.strict_json import json_type
 from rl_agents.traces.turns import Turn
@@ -159,6 +159,39 @@ def message_verdict(turn: Turn, response: Response) -> Verdict | None:
     if response.calls:
         return Verdict(0.0, "a call where a message was expected")
     return Verdict(1.0, "a message as expected")
+
+
+MESSAGE_PROMPT = """\
+Two assistants continue the same dialogue. Decide whether their messages do the same for the user: the same decision, \
+the same request or question, the same facts. Wording, order and politeness do not matter.
+
+[End of the dialogue]
+{state}
+
+[Message A]
+{first}
+
+[Message B]
+{second}
+
+Does message B do the same as message A? Reply with one word, yes or no."""
+
+
+@dataclass(frozen=True)
+class DialogueVerifier:
+    """Calls by name and arguments, messages by a judge. An equal message needs no judge."""
+
+    calls: ToolCallVerifier
+    judge: EquivalenceJudge
+
+    def score(self, turn: Turn, response: Response) -> Scored:
+        verdict = message_verdict(turn, response)
+        if verdict is None:
+            return self.calls.score(turn, response)
+        expected = demonstrated(turn).content
+        if verdict.score == 0.0 or response.content.split() == expected.split():
+            return verdict
+        return self.judge.equivalent(MESSAGE_PROMPT, turn, response.content, expected)
 
 
 _TAGGED = re.compile(r"<action>(.*?)</action>", re.DOTALL)
