@@ -116,7 +116,7 @@ def shared_keys(arms: Sequence[Arm], assignments: Sequence[str]) -> dict[str, li
 
 
 def _keys(arm: Arm) -> dict[str, Any]:
-    args = main_parser().parse(arm.flags)
+    args = main_parser().parse(last_of_each(arm.flags))
     return {**(load_recipe(args.config) if args.config else {}), **named_flags(args)}
 
 
@@ -157,6 +157,18 @@ def trained(flags: Sequence[str], seed: int) -> Iterator[Path]:
         yield output
 
 
+def last_of_each(flags: Sequence[str]) -> list[str]:
+    """Return flags in which the last ``--set KEY=VALUE`` of a key replaces earlier ones, which `run.py` refuses.
+
+    >>> last_of_each(["--local", "--set", "lr=1", "--set", "lr=2"])
+    ['--local', '--set', 'lr=2']
+    """
+    own = {place: flags[place].partition("=")[0] for place in range(1, len(flags)) if flags[place - 1] == "--set"}
+    last = {key: place for place, key in own.items()}
+    idle = own.keys() - set(last.values())
+    return [word for place, word in enumerate(flags) if not {place, place + 1} & idle]
+
+
 def run_command(argv: Sequence[str]) -> str:
     """Call the command line's entry point; return its output.
 
@@ -166,7 +178,7 @@ def run_command(argv: Sequence[str]) -> str:
     from rl_agents.cli import main
 
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        code = main(list(argv))
+        code = main(last_of_each(argv))
     if code:
         raise RuntimeError(f"run.py {' '.join(argv)} ended with exit code {code}")
     return said.getvalue()

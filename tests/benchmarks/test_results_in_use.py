@@ -9,6 +9,7 @@ import pytest
 from benchmarks import doc_tables, speed_page
 from benchmarks.engine_choice import ENVS
 from benchmarks.experiments import EXPERIMENTS
+from benchmarks.grid import last_of_each
 from benchmarks.report import RESULTS
 from benchmarks.scale_simulation import STEPS_PER_S, cores
 from benchmarks.vs_trl import __main__ as vs_trl
@@ -55,6 +56,12 @@ def test_arms_are_those_on_file(name: str) -> None:
     arms = {arm.name: list(arm.flags) for arm in EXPERIMENTS[name].arms(args)}
     same = [arm for arm in stored if arm in arms and stored[arm]["flags"][: len(arms[arm])] == arms[arm]]
     assert same == [arm for arm in stored if arm in arms] and len(same) >= 4
+
+
+def test_the_last_value_of_a_key_replaces_earlier_ones() -> None:
+    """`run.py` refuses a key with two values, and arms on file have some."""
+    flags = ["--local", "--set", "lr=1", "--set", "seed=3", "--set", "lr=2"]
+    assert last_of_each(flags) == ["--local", "--set", "seed=3", "--set", "lr=2"]
 
 
 def test_the_page_and_its_appendix_are_those_of_the_results() -> None:
