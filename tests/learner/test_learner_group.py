@@ -167,7 +167,14 @@ def test_the_norm_of_gradients_takes_no_vector_of_all(remote: Learners) -> None:
     assert peak(remote.group, stepping) <= LARGEST
 
 
-def test_adapters_are_merged_one_by_one(tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "BUCKET_BYTES", BUCKET)
-    group, _ = build_group(tiny_model_dir, algo="grpo", kl_coef=0.0, lora_rank=4)
-    assert peak(group, exporting) <= BUCKET + 3 * LARGEST < WHOLE
+@pytest.mark.parametrize(("sharding", "learners"), [("fsdp", 2), ("none", 0)])
+def test_adapters_are_merged_one_by_one(
+    ray_session: None, tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch, sharding: str, learners: int
+) -> None:
+    monkeypatch.setattr(weights, "BUCKET_BYTES", BUCKET)  # in this process, where one learner is
+    keys = {"algo": "grpo", "kl_coef": 0.0, "lora_rank": 4, "num_learners": learners, "learner_sharding": sharding}
+    group, _ = build_group(tiny_model_dir, **keys)
+    try:
+        assert peak(group, exporting) <= BUCKET + 3 * LARGEST < WHOLE
+    finally:
+        group.shutdown()

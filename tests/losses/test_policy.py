@@ -124,6 +124,12 @@ def test_cispo_example_and_gradient_of_a_clipped_token():
     assert ppo.grad.item() == 0.0  # where PPO is silent, CISPO is not
 
 
+def test_cispo_lower_bound_is_inactive_by_default():
+    lp = tensor([[-3.0]]).requires_grad_()
+    cispo_loss(lp, tensor([[-1.0]]), tensor([[1.0]]), ones(lp))[0].sum().backward()
+    assert lp.grad.item() == pytest.approx(-math.exp(-2.0))
+
+
 def test_advantages_and_old_logprobs_carry_no_gradient():
     lp = tensor([[-1.0]]).requires_grad_()
     advantage = tensor([[1.0]]).requires_grad_()

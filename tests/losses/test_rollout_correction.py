@@ -124,6 +124,21 @@ def test_bounds_belong_to_the_range():
     assert one_row(rc.icepop, 0.0, bounds=(0.5, 1.0)).weights.item() == 1.0
 
 
+@pytest.mark.parametrize(
+    ("method", "expected", "left"),
+    [
+        (rc.token_tis, [0.49, 0.51, 1.9, 2.0, 2.0, 2.0], 6), (step_tis, [0.49, 0.51, 1.9, 2.0, 2.0, 2.0], 6),
+        (rc.sequence_tis, [0.49, 0.51, 1.9, 2.0, 2.0, 2.0], 6), (rc.sequence_mis, [0.0, 0.51, 1.9, 0.0, 0.0, 0.0], 2),
+        (rc.icepop, [0.0, 0.51, 1.9, 2.1, 4.9, 0.0], 6),
+    ],
+)  # fmt: skip
+def test_constants_of_the_methods_and_what_stays_in_the_mask(method, expected, left):
+    """Ratios on both sides of each constant; IcePop's zeros stay in the denominator, Seq-MIS's leave it."""
+    found = [one_row(method, math.log(ratio)) for ratio in (0.49, 0.51, 1.9, 2.1, 4.9, 5.1)]
+    assert [correction.weights.item() for correction in found] == pytest.approx(expected)
+    assert sum(correction.mask.item() for correction in found) == left
+
+
 def test_effective_share_of_the_ratios():
     assert rc.effective_share(np.zeros(5)) == rc.effective_share(np.full(5, -700.0)) == 1.0
     assert rc.effective_share(np.log([1.0, 3.0])) == pytest.approx(16 / 20)

@@ -1,4 +1,4 @@
-"""Siblings and checks wherever environments are called."""
+"""Siblings, checks and prompting baselines wherever environments are called."""
 
 import asyncio
 import dataclasses
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from chat_tokenizers import qwen
-from rollout.playing import CONTEXT, LIMITS, MODES, close, pool_of
+from rollout.playing import CONTEXT, LIMITS, MODES, close, play, pool_of, told
 from rollout.scripted import ScriptedEngine
 
 from rl_agents.chat.template import Dialogue, make_context
@@ -16,7 +16,7 @@ from rl_agents.rollout.agent_loop import collect_episodes
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion, expand_all
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.env_worker import EnvGuard, ThreadHost
-from rl_agents.rollout.turns import Player
+from rl_agents.rollout.turns import Limits, Player
 
 
 def answers(texts: list[str]) -> Any:
@@ -68,6 +68,18 @@ def test_siblings_are_the_same_wherever_they_are_executed(branching: str) -> Non
     assert [len(e.children) for e in first] == [5, 5] and [e.env_steps for e in first] == [3, 3]
     assert {e.replayed_steps for e in first} == ({3} if branching == "replay" else {0})
     assert all(expansions == first for expansions in seen.values())
+
+
+@pytest.mark.parametrize("prompting", ["react", "reflexion"])
+def test_prompting_baselines_wrap_coroutines_too(prompting: str) -> None:
+    limits = Limits(9, 6, 2000, env_timeout_s=20.0)
+    seen = []
+    for name in ("Waiting", "Awaiting"):
+        pool = pool_of(name, "inline", prompting=prompting, max_turns=2, env_concurrency=1)
+        seen.append(told(play(pool, range(2), limits=limits)))
+        close(pool)
+    assert seen[0] == seen[1]
+    assert "thought" in qwen().decode(seen[0][0][3][0][0])
 
 
 def test_a_window_is_written_where_the_environment_lives() -> None:

@@ -59,6 +59,18 @@ def test_kl_in_the_reward_is_that_of_the_learners_own_probabilities_where_they_w
     assert rows[0].rewards[rows[0].mask > 0] == pytest.approx([0.92], abs=1e-6)
 
 
+@pytest.mark.parametrize("layout", ["merged", "per_step"])
+def test_the_length_penalty_falls_on_the_last_token_of_each_response(layout: str) -> None:
+    episodes = [episode(0, [0.0, 1.0], lengths=[2, 4]), episode(0, [0.0], lengths=[3])]
+    rows = build_samples(episodes, layout)
+    settings = settings_of("grpo", overlong_factor=1.0, max_response_tokens=4, overlong_cache=2)
+    metrics = shape_rewards(rows, episodes, settings, 0.0)
+    found = np.concatenate([row.rewards[row.mask > 0] for row in rows])
+    assert found.tolist() == [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -0.5]  # 1 - 1 for the longest
+    assert metrics == {"rollout/overlong_penalty": -0.5}
+    assert shape_rewards([], [], settings, 0.0) == {"rollout/overlong_penalty": 0.0}
+
+
 def advantaged(steps: list[list[float]]) -> list[Row]:
     """A trajectory per list, a row and two sampled tokens per step with this advantage."""
     rows = build_samples([episode(0, [0.0] * len(s), lengths=[2] * len(s)) for s in steps], "per_step")
@@ -186,6 +198,14 @@ def test_the_mean_of_one_weight_per_row_is_over_rows(mismatch: str) -> None:
     metrics = correct_mismatch(rows, settings)
     # Three and two tokens with the products 2.459603, cut to 2, and 0.990050.
     assert metrics["rollout_corr/rollout_is_mean"] == pytest.approx((2.0 + 0.990050) / 2, abs=1e-5)
+
+
+def test_where_all_is_rejected_nothing_is_divided() -> None:
+    rows = rows_with("old_logprobs", GAPS, [1.0, 0.0])
+    settings = settings_of("grpo", old_logprobs="learner", rollout_correction="geo_rs")
+    metrics = correct_mismatch(rows, settings)
+    assert not any(row.mask.any() or row.correction.any() for row in rows)  # type: ignore[union-attr]
+    assert metrics["rollout_corr/rollout_rs_masked_fraction"] == 1.0
 
 
 @pytest.mark.parametrize(

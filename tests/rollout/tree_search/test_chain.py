@@ -1,5 +1,7 @@
 """The chain of sampled steps: its values against algebra, and against the search's own preferences."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -71,3 +73,13 @@ def test_counts_fade_and_are_forgotten() -> None:
     for key in ("a", "b", "a", "c"):
         observe(chain, key, ["-"], [True], [True])
     assert [chain.steps(key) for key in "abc"] == [2, 0, 1]
+
+
+def test_it_travels_as_json() -> None:
+    chain, other = walk(3, gamma=0.9), StateChain(0.9, 100)
+    other.load_json(json.loads(json.dumps(chain.to_json())))
+    observe(other, "a", ["b"], [False], [False])
+    observe(chain, "a", ["b"], [False], [False])
+    np.testing.assert_array_equal(chain.values(["a", "b", "c"]), other.values(["a", "b", "c"]))
+    other.load_json(json.loads(json.dumps(chain.to_json())))
+    np.testing.assert_array_equal(chain.values(["a", "b", "c"]), other.values(["a", "b", "c"]))

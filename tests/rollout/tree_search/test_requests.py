@@ -88,6 +88,22 @@ def test_tasks_and_states_that_cannot_be_reached_are_reported_and_never_counted(
     assert explorer.states.finished == sum(not t.failed for tick in ticks for t in tick.finished)
 
 
+def test_what_a_snapshot_saves() -> None:
+    class Counted(Copied):
+        resets = 0
+
+    snapshots, replay = World(Counted, "snapshot"), World(branching="replay")
+    explorer, walked = explorer_of(), 0
+    for _ in range(5):
+        snapshots.tick(explorer)
+    assert Counted.resets == 1 and explorer.counts.replayed_steps == 0, "one reset, to look at the start state"
+    explorer = explorer_of()
+    for _ in range(5):
+        (request,), tick = replay.tick(explorer)
+        walked += len(request.spec.point.actions) * len({t.steps[0].action for t in tick.samples})
+    assert explorer.counts.replayed_steps == walked == 13, "the way to the state, once for each action that differs"
+
+
 def test_keys_of_states_stay_what_they_are_in_saved_searches() -> None:
     text = "You are in the hall."
     assert state_key("house", text, explorer_of().settings) == "83d03cd79d7b38d76152f081"
