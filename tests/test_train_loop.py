@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,6 +77,22 @@ def test_a_signal_while_learners_are_replaced_saves_nothing_of_the_new_ones(tmp_
     loop.algo.save_run_checkpoint = lose_or_save  # type: ignore[method-assign]
     loop.algo.restart_learners = interrupted  # type: ignore[method-assign]
     assert not loop.run() and not folder.complete_checkpoints()
+
+
+def test_an_iteration_says_what_the_checkpoint_before_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With lag, the time spent waiting for the batch in progress is counted."""
+    settings = Settings.from_dict({"iterations": 3, "eval_episodes": 0, "checkpoint_interval": 2})
+    agent, folder = CoinAgent(settings), RunFolder.create(tmp_path / "run", settings)
+    clock, save = [0.0], agent.save_run_checkpoint
+
+    def slowly(path: Path) -> None:
+        clock[0] += 7.0
+        save(path)
+
+    agent.save_run_checkpoint = slowly  # type: ignore[method-assign]
+    monkeypatch.setattr("rl_agents.trainer.train_loop.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    assert TrainLoop(agent, folder, Progress(io.StringIO()), Interrupts()).run()
+    assert [record["timing_s/checkpoint"] for record in folder.read_metrics()] == [0.0, 0.0, 7.0]
 
 
 def test_a_pool_that_cannot_be_opened_leaves_nothing_new_in_a_resumed_run(tmp_path: Path) -> None:

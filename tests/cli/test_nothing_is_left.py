@@ -85,6 +85,7 @@ INPUTS = {
     "steps fail": f"{TRAIN} env.kwargs={{at: step, after: 0}}",
     "no evaluation, and steps fail": f"{TRAIN} env.kwargs={{at: step, after: 5}}",
     "output under a file": "--local --output ../given/a_file/new/out",
+    "sft under a file": "sft --env guess_numbers --output ../given/a_file/out",
     "sweep of a missing model": "tune ../given/bad_sweep.yaml --output new/out",
     "sweep under a file": "tune ../given/sweep.yaml --output ../given/a_file/out",
     "eval of a broken environment": f"eval --local --env gymnasium:faulty:Faulty --model ../given/model "

@@ -110,8 +110,28 @@ def call(*messages, **fields) -> ModelCall:
     return ModelCall("chat_completions", "x", tuple(read_message(m) for m in messages), **fields)
 
 
-def said(answer):
-    return {"role": "assistant", "content": answer.content}
+SYSTEM = {"role": "system", "content": "Be short."}
+
+
+def said(answer, **changes):
+    return {"role": "assistant", "content": answer.content, **changes}
+
+
+@pytest.mark.parametrize(
+    "rewritten",
+    [
+        lambda answer: ({**SYSTEM, "content": "Be long."}, user("begin"), said(answer), user("next")),
+        lambda answer: (SYSTEM, user("begin"), said(answer, content="something else"), user("next")),
+        lambda answer: (SYSTEM, user("summary of what was said")),
+        lambda answer: (SYSTEM, user("begin")),
+    ],
+)
+def test_a_rewritten_history_begins_a_dialogue_with_all_of_it(rewritten):
+    history = History()
+    history.turn(call(SYSTEM, user("begin")))
+    messages = rewritten(history.answer(call(SYSTEM, user("begin")), "fine"))
+    info = history.turn(call(*messages)).info()
+    assert info["new_dialogue"] and info["messages"] == [read_message(m) for m in messages]
 
 
 def test_what_is_new_alone_goes_on_and_equal_histories_have_equal_anchors():

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from environments import with_keywords
+from envs.alfworld.games import SHARED_DATA
 
 from rl_agents.envs.base import named_env
 from rl_agents.envs.multihop_qa import MultihopQAOptions, demonstrations
 from rl_agents.envs.multihop_qa.env import SEARCH
-from rl_agents.envs.multihop_qa.tasks import Source, find_source
+from rl_agents.envs.multihop_qa.tasks import Source, Task, find_source
 from rl_agents.envs.questions import exact_match, f1, read_questions
 from rl_agents.errors import InputError
 from rl_agents.tools.calls import ToolCall, write_response
@@ -156,6 +157,7 @@ def source_of(questions: str, test_questions: str = "", passages: str = "") -> S
     return find_source(MultihopQAOptions(questions=questions, test_questions=test_questions, passages=passages))
 
 
+SHARED = SHARED_DATA / "qa"
 HOTPOT = {
     "_id": "h1", "question": "Which river flows through the birthplace of Ada?", "answer": "Oder", "type": "bridge",
     "level": "hard", "supporting_facts": [["Ada", 0], ["Kelm", 1]],
@@ -279,3 +281,24 @@ def test_few_bad_questions_are_named_and_left_out(tmp_path: Path, capsys: pytest
         find_source(MultihopQAOptions(questions=str(path), max_bad_share=0.0))
     with pytest.raises(InputError, match=r"line 4: .*; 2 of 200 questions cannot be used, more than env"):
         find_source(MultihopQAOptions(questions=str(path), max_bad_share=0.005))
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data")
+def test_recall_on_real_questions() -> None:
+    """HotpotQA: 453 questions with an answer other than yes or no, 4,830 passages; independent figures beside ours."""
+    file = str(SHARED / "hotpotqa_matched_questions.json")
+    source = source_of(file, file, str(SHARED / "hotpotqa_passages.json"))
+    tasks_ = [source.task(task_id) for task_id in source.ids("test")]
+    open_ = [task for task in tasks_ if task.question.answers[0].lower() not in ("yes", "no")]
+    assert (len(tasks_), len(open_)) == (513, 453)
+
+    def recall(count: int) -> float:
+        def found(task: Task) -> bool:
+            hits = task.store.search(task.question.question, count)
+            answer = task.question.answers[0].lower()
+            return any(answer in f"{hit.passage.title} {hit.passage.text}".lower() for hit in hits)
+
+        return sum(map(found, open_)) / len(open_)
+
+    for count, expected in ((3, 0.73), (5, 0.83), (10, 0.90)):
+        assert recall(count) == pytest.approx(expected, abs=0.015)

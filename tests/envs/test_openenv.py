@@ -252,6 +252,16 @@ def test_observations_become_text(observation: dict[str, Any], text: str) -> Non
     assert found == text
 
 
+def test_when_its_server_dies_an_episode_fails_with_the_servers_name(start: Start, opened: Callable[..., Any]) -> None:
+    url, server = start(sys.executable, HERE / "openenv_stub.py")
+    env = opened(url)
+    env.reset(options={"task_id": "seed-1"})
+    server.kill()
+    server.wait()
+    with pytest.raises(ConnectionError, match=f"OpenEnv server {url}: step: the connection is lost"):
+        env.step("hi")
+
+
 def test_a_run_goes_on_when_its_server_is_killed_and_started_again(
     tmp_path: Path, start: Start, opened: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -168,6 +168,19 @@ def test_the_prompt_of_3spo() -> None:
     assert text.count("Your admissible actions") == 1 and text.count("<action>") == 1
 
 
+def test_the_prompt_of_steppo() -> None:
+    env = started(prompt="steppo")
+    first, _ = env.reset(options={"task_id": TASK})
+    assert "Recent History\nNone\nAvailable Actions\nsearch[<your query>]\nInstructions" in first
+    assert '"name": "env_step"' in first
+    for command in ("search[kettle]", "click[{}]", "click[description]"):
+        asin = env.snapshot().turn.page.items[0].asin if "{}" in command else ""
+        seen = env.step(in_style(command.format(asin), "steppo"))[0]
+    assert "Available Actions\nclick[back to search]\nclick[back to item]" in seen
+    back = env.step(in_style("click[Back to Item]", "steppo"))
+    assert back[4]["valid"] and "Buy Now" in back[0]
+
+
 def test_compact_pages_name_products_by_place_and_long_ones_are_cut(shop: Store) -> None:
     env = started(prompt="compact")
     seen, _, _, _, _ = env.step("search[ lightweight elegant kettle ]")

@@ -132,10 +132,15 @@ CLIENTS = [
 #: smolagents tells calls and results in words of its own, and AutoGen offers no tools when it reflects on a result.
 REWRITING = {"smolagents_tools", "smolagents_tools_streamed", "smolagents_code", "autogen", "autogen_streamed"}
 
+#: Beginnings of the names of clients that send thoughts back.
+THOUGHTFUL = ("ag2_responses", "anthropic", "langgraph_responses", "openai", "pydantic_ai")
+
 
 @pytest.mark.parametrize("path", CLIENTS, ids=lambda path: path.stem)
 def test_a_tool_turn_of_every_client_continues_the_exact_ids(path: Path) -> None:
-    sent = [(DIALECTS[item["path"]], item["body"]) for item in json.loads(path.read_text(encoding="utf-8"))]
+    text = path.read_text(encoding="utf-8")
+    assert "secret" not in text and "127.0.0.1" not in text
+    sent = [(DIALECTS[item["path"]], item["body"]) for item in json.loads(text)]
     answers = ["<think>Two and three are small.</think>Let me add." + called("add", a=2, b=3), "The sum is 5."]
     calls, engine, _, ignored = asyncio.run(played("", answers, sent))
     assert [made.edge for made in calls] == ["root", "rewrite" if path.stem in REWRITING else "continue"]
@@ -146,3 +151,6 @@ def test_a_tool_turn_of_every_client_continues_the_exact_ids(path: Path) -> None
     assert "What is 2 + 3?" in first.messages[-1]["content"] and first.stream == path.stem.endswith("_streamed")
     told = [message["content"] for message in second.messages if message["role"] == "tool"]
     assert told == ["5"] or path.stem.startswith("smolagents_")
+    (said,) = (message for message in second.messages if message["role"] == "assistant")
+    remembered = path.stem.startswith(THOUGHTFUL) and not path.stem.startswith("openai_agents_chat")
+    assert said.get("reasoning_content", "").strip() == ("Two and three are small." if remembered else "")

@@ -65,6 +65,7 @@ PARAMS = [
     (CHAT, {"logprobs": True, "top_logprobs": 2, "seed": 0}, True, "seed=1, top_logprobs=1"),
     (CHAT, {"response_format": {"type": "json_object"}, "parallel_tool_calls": False, "n": 1}, True,
      "parallel_tool_calls=1, response_format=1"),
+    (CHAT, {"temprature": 1, "A\nb: c": 1}, True, "Abc=1, temprature=1"),
     (CHAT, {"response_format": {"type": "text"}, "parallel_tool_calls": True, "temperature": None}, True, ""),
     (RESPONSES, {"tool_choice": "none", "truncation": "disabled"}, False, ""),
     (RESPONSES, {"tool_choice": "required", "include": ["message.output_text.logprobs", "x"]}, True,
@@ -119,6 +120,16 @@ def entries(path, answer):
         found = [item["content"] for item in given if item]
         found += [event["logprobs"] for event in events if event.get("type") == "response.output_text.done"]
     return [(entry["token"], entry["logprob"]) for part in found for entry in part if entry["top_logprobs"] == []]
+
+
+async def test_every_chunk_of_a_stream_has_the_fingerprint_of_the_whole_answer():
+    async with playing() as (rig, client):
+        rig.engine.version = 3
+        whole = (await client.post(CHAT, json=BODIES[CHAT])).json()
+        extra = {"stream": True, "stream_options": {"include_usage": True}}
+        stream = await client.post(CHAT, json={**BODIES[CHAT], **extra})
+    chunks = [json.loads(line[6:]) for line in stream.text.splitlines() if line.startswith("data: {")]
+    assert {chunk["system_fingerprint"] for chunk in [whole, *chunks]} == {"policy-3"} and len(chunks) > 3
 
 
 @pytest.mark.parametrize("version", ["", "2023-06-01"])

@@ -9,6 +9,7 @@ from rl_agents.algorithms.base import LossInputs
 from rl_agents.algorithms.pivotrl import policy_loss, select
 from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.trainer.resolve import resolve
 
 RECIPE = ALGORITHMS["pivotrl"]
 
@@ -56,6 +57,13 @@ def test_uniform_turns_teach_nothing_and_misses_of_exact_matches_are_counted() -
     nothing = select(turns([[0, 0]], [[0, 0]]), Settings(), np.random.default_rng(0)).metrics
     assert "select/exact_miss_rate" not in nothing
     assert "select/exact_miss_rate" not in select(turns([[1, 0]]), Settings(), np.random.default_rng(0)).metrics
+
+
+def test_defaults_are_those_of_the_public_recipes() -> None:
+    settings = resolve(Settings.from_dict({"algo": "pivotrl", "env": "pivot"}))
+    assert (settings.clip_low, settings.clip_high, settings.kl_coef) == (0.2, 0.28, 0.0)
+    assert (settings.ratio_level, settings.loss_agg_mode, settings.minibatches) == ("token", "token-mean", 1)
+    assert settings.max_turns == 1
 
 
 def test_a_ratio_per_turn_clips_the_turn_as_one() -> None:

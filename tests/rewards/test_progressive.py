@@ -187,14 +187,16 @@ def test_the_key_is_sent_and_never_shown(server, monkeypatch):
         make_judge(openai(server, judge_key_env="GRADER_KEY"))
 
 
-def test_a_reply_without_a_verdict_is_an_error_and_not_asked_for_again(server):
+def test_retries_are_only_for_what_may_pass(server):
     """How often a server is asked: `web.test_model_server`."""
     judge = make_judge(openai(server))
+    server.answer = saying("yes", statuses=[500])
+    assert wait(judge.verdict(READING)) == 1.0 and len(server.requests) == 2
     for reply, problem in (("perhaps", "neither yes"), ("<think>Yes, it", "neither yes"), (None, "no chat completion")):
         server.answer = saying(lambda text, reply=reply: reply)
         with pytest.raises(JudgeError, match=problem):
             wait(judge.verdict(READING))
-    assert len(server.requests) == 3
+    assert len(server.requests) == 5
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Progressive reward shaping (section 15)."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import yaml
 
 from rl_agents.algorithms import Settings
 from rl_agents.envs.base import make_env
-from rl_agents.rewards.prs import progressive_reward, short_form_bleu
+from rl_agents.rewards.prs import long_form_reward, progressive_reward, short_form_bleu
 
 RECIPES = Path(__file__).parents[2] / "tune_configs" / "recipes"
 
@@ -29,6 +30,12 @@ def test_bleu_of_long_answers_and_several_references():
     assert longer == pytest.approx((4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)  # no brevity penalty, and no bonus
     assert short_form_bleu("The Beatles!", ["stones", "beatles"]) == 1.0
     assert short_form_bleu("x", []) == 0.0
+
+
+def test_judge_is_asked_only_where_it_matters():
+    for process, judge in itertools.product((-1.0, 0.0, 1.0), (0.0, 1.0)):
+        matters = long_form_reward(process, 0.0, judge, 0.5) != long_form_reward(process, 0.0, 1.0 - judge, 0.5)
+        assert matters is (process >= 1.0)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from in_process import Server, problem
 from scripted_model import CALL, MAX_TOKENS, write_babbler, write_model
 
 from rl_agents.envs.starters import CHAT_TEMPLATE
+from rl_agents.gateway.dialects import chat_completions
 from rl_agents.inference.base import EngineError
+from rl_agents.serving.request_params import read_params
 from rl_agents.serving.source import find_checkpoint
 from rl_agents.web.security import Keys, digest
 
@@ -189,6 +191,20 @@ def test_a_server_answers_to_every_name(server: Server) -> None:
     answer = server.chat(model="claude-opus-4-8", temprature=1)
     assert answer.status_code == 200 and answer.json()["model"] == "claude-opus-4-8"
     assert answer.headers["x-ignored"] == "model=1, temprature=1"
+
+
+def test_a_client_that_leaves_ends_the_sampling(babbler: Server) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+
+    async def leave() -> bool:
+        pending = babbler.service.answer(*read_params(chat_completions.read(body)))
+        waiting = asyncio.create_task(pending.answers())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([pending.task])
+        return pending.task.cancelled()
+
+    assert babbler.run(leave())
 
 
 def test_bodies_without_a_length_are_bounded(server: Server) -> None:

@@ -151,3 +151,16 @@ def test_models_and_token_counts(api: Api) -> None:
     count = api.post(f"{MESSAGES}/count_tokens", {**body, "max_tokens": None}).json()
     assert count == {"input_tokens": api.post(MESSAGES, body).json()["usage"]["input_tokens"]}
     assert status_of(MESSAGES, api.post(f"{MESSAGES}/count_tokens", {"model": "m", "messages": []})) == 400
+
+
+def test_a_server_says_why_an_answer_ended_and_how_it_was_sampled(server: Server) -> None:
+    def ask(path: str, **more: Any) -> Any:
+        return server.request("POST", path, {**BODIES[path], **more}).json()
+
+    cut = ask(MESSAGES, max_tokens=2)
+    assert cut["stop_reason"] == "max_tokens" and cut["usage"]["output_tokens"] == 2
+    stopped = ask(MESSAGES, stop_sequences=["world"])
+    assert (stopped["stop_reason"], stopped["stop_sequence"]) == ("stop_sequence", "world")
+    short = ask(RESPONSES, max_output_tokens=2, temperature=0.5, metadata={"a": "b"}, store=False)
+    assert short["status"] == "incomplete" and short["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert (short["temperature"], short["top_p"], short["metadata"]) == (0.5, 1.0, {"a": "b"})

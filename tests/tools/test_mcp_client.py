@@ -100,6 +100,23 @@ def test_many_calls_wait_side_by_side_as_far_as_the_bound_goes() -> None:
         assert 20 < int(call(client, "most_waiting")) <= 40
 
 
+def test_cancelled_calls_leave_the_client_usable() -> None:
+    """Those that ran, and those that waited for a place."""
+    before = servers_running()
+
+    async def impatient(client: McpClient) -> str:
+        async with asyncio.timeout(0.3):
+            return await client.ask(next(tool for tool in client.tools if tool.tool.name == "wait"), {"seconds": 1.0})
+
+    async def asked(client: McpClient) -> list[Any]:
+        return await asyncio.gather(*(impatient(client) for _ in range(12)), return_exceptions=True)
+
+    with closing(opened(McpClient([STDIO], concurrency=4))) as client:
+        assert all(isinstance(found, TimeoutError) for found in asyncio.run(asked(client)))
+        assert ask_all(client, *[("echo", {"text": "x"})] * 12) == ["x"] * 12
+        assert len(servers_running()) == len(before) + 1, "the server was not started again for it"
+
+
 def test_a_server_that_dies_is_started_once_and_takes_no_other_call_with_it(tmp_path: Path) -> None:
     before, wait = servers_running(), ("wait", {"seconds": 0.3})
     with closing(opened(McpClient([STDIO]))) as client:

@@ -9,7 +9,8 @@ import pytest
 from pivot.expert_traces import GOOD, TOOL, call, changed, nemo, real_file, rows, without
 
 from rl_agents import errors
-from rl_agents.chat.messages import message_calls
+from rl_agents.chat.items import messages_from_items
+from rl_agents.chat.messages import message_calls, read_message
 from rl_agents.cli import main
 from rl_agents.data import tables
 from rl_agents.errors import InputError
@@ -205,6 +206,15 @@ def test_a_nemo_gym_row_with_its_action_is_one_turn() -> None:
     assert trace.messages[1]["reasoning_content"] == "look" and trace.messages[1]["content"] == "One moment."
     (turn,) = extract_turns([trace], Extraction()).turns
     assert (turn.text, turn.index, len(turn.messages)) == ("No.", 1, 3)
+
+
+def test_what_only_clients_may_say_is_no_turn_of_a_trace() -> None:
+    """Thoughts alone, thoughts as a message before the words, a refusal beside the content."""
+    reasoning = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
+    assert messages_from_items([USER, reasoning]) == (USER,)
+    thought = {"role": "assistant", "content": "", "reasoning_content": "Hm."}
+    assert messages_from_items([{"role": "assistant", "content": "<think>Hm.</think>"}, SAID]) == (thought, SAID)
+    assert read_message({"role": "assistant", "content": None, "refusal": "No."})["content"] == ""
 
 
 def test_real_tau_bench_histories() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from rl_agents.advantages import step_gae, whiten_steps
-from rl_agents.viewer.advantage_explanation import Member, from_group, from_values
+from rl_agents.viewer.advantage_explanation import Member, equal_returns, from_group, from_values
 
 
 def units(returns: list[float], advantages: list[float | None]) -> list[Member]:
@@ -25,6 +25,23 @@ def test_of_a_group(returns, advantages, formula):
     assert found is not None and found["formula"] == formula
     assert found["result"] == pytest.approx(advantages[0], abs=1e-5) and found["mean"] == 0.75
     assert -0.75 / found["divisor"] == pytest.approx(advantages[0], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("returns", "others", "advantages", "least"),
+    [
+        ([0, 0.01], [0, 200], [0, 0], "0.02"),
+        ([0, 0.01], [0, 200], [-0.7, 0.7], None),
+        ([0, 0.01], [0, 1], [0, 0], None),  # not equal there
+        ([0, 1e-5], [], [0, 0], "0.0001"),
+        ([0, 0], [], [0, 0], None),  # equal everywhere: a formula gives it
+    ],
+)
+def test_returns_that_count_as_equal_in_their_batch(returns, others, advantages, least):
+    found = equal_returns(units(returns, advantages), [*returns, *others])
+    words = f"0, because returns that differ by at most {least} count as equal in this batch"
+    assert (found is not None) == (least is not None)
+    assert found is None or (found["formula"], found["result"], found["mean"]) == (words, 0.0, sum(returns) / 2)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,8 @@ def test_answers_are_json_of_ascii_and_never_kept(folder):
     [
         ({}, 200),
         ({"host": "localhost:8200"}, 200),
+        ({"host": "[::1]:8200"}, 200),
+        ({"host": "localhost.evil.example"}, 403),
         ({"host": "evil.example"}, 403),  # a name that was made to lead here
         ({"client": "10.0.0.7"}, 403),
         ({"origin": "http://127.0.0.1:8200"}, 200),

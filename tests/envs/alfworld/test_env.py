@@ -11,6 +11,7 @@ from environments import starts, with_keywords
 from games import expert_plays, write_games
 
 from rl_agents.envs.alfworld import tasks
+from rl_agents.envs.alfworld.env import AlfworldEnv
 from rl_agents.envs.alfworld.prompts import STYLES, compact_text, find_command, read_command
 from rl_agents.envs.base import named_env
 from rl_agents.rollout.prompting import ReAct
@@ -90,14 +91,67 @@ def test_games_are_shared() -> None:
     assert tasks.compiled_game.cache_info().maxsize == tasks.KEPT_GAMES
 
 
-def test_compact_prompt() -> None:
-    task = "small/look/bedroom-2/1"
-    env = started(task)
-    opening, _ = started(task).reset(options={"task_id": task})
+def played(prompt: str) -> AlfworldEnv:
+    env = started("small/look/bedroom-2/1", prompt=prompt)
     for command in ("look", "take me away"):
-        env.step(STYLES["compact"].response(command))
+        env.step(STYLES[prompt].response(command))
+    return env
+
+
+ROOM = (
+    "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see a bed "
+    "1, a desk 1, a drawer 1, a shelf 2, a shelf 1, and a sidetable 1.\n\n"
+    "Your task is to: look at pen under the desklamp."
+)
+COMMANDS = (
+    "go to bed 1", "go to desk 1", "go to drawer 1", "go to shelf 1", "go to shelf 2", "go to sidetable 1", "inventory",
+    "look",
+)  # fmt: skip
+
+
+def windows(prompt: str) -> tuple[str, str]:
+    """The first prompt, and the third with a history of one step."""
+    env = played(prompt)
+    opening, _ = started("small/look/bedroom-2/1", prompt=prompt).reset(options={"task_id": "small/look/bedroom-2/1"})
+    return opening, env.render_window(opening, (("ignored", "ignored"),), STYLES[prompt].turn(env.view))
+
+
+def test_prompt_of_3spo() -> None:
+    opening, window = windows("3spo")
+    head = "You are an expert agent operating in the ALFRED Embodied Environment. Your task is to: look at pen under "
+    commands = ", ".join(f"'{command}'" for command in COMMANDS)
+    tail = (
+        f"Your admissible actions of the current situation are: [{commands}].\nNow it's your turn to take an action.\n"
+    )
+    assert opening.startswith(
+        f"{head}the desklamp\nYou are now at step 1 and your current observation is: {ROOM}\n{tail}"
+    )
+    assert opening.endswith("for current step and present it within <action> </action> tags.")
+    steps = (
+        "the desklamp\nPrior to this step, you have already taken 2 step(s). Below are the most recent 1 observations "
+        "and the corresponding actions you took:\n"
+        "[Observation 2: You are in the middle of a room. Looking quickly around you, you see nothing.]\n"
+        "[Action 2: take me away]\nYou are now at step 3 and your current observation is: Nothing happens.\n"
+    )
+    assert window == head + steps + opening[opening.index(tail) :]
+
+
+def test_prompt_of_steppo() -> None:
+    opening, window = windows("steppo")
+    assert opening.startswith("You are acting in ALFWorld TextWorld. Choose exactly one command from the provided ")
+    assert f"Current Observation\n{ROOM}\nHistory Actions\nNone\nAdmissible Commands\n" in opening
+    assert (
+        "Current Observation\nNothing happens.\nYour task is to: look at pen under the desklamp.\n"
+        "History Actions\n2. take me away\nAdmissible Commands\n" + "\n".join(COMMANDS) + "\nInstructions\n"
+    ) in window
+    tool = json.loads(opening.partition("Tool Definition\n")[2])
+    assert tool["function"]["name"] == "env_step"
+    assert '{"name": "env_step", "arguments": {"command": "[one admissible command]"}}' in opening
+
+
+def test_compact_prompt() -> None:
+    opening, window = windows("compact")
     assert opening == "look pen desklamp : bed-1 desk-1 drawer-1 shelf-2 shelf-1 sidetable-1"
-    window = env.render_window(opening, (("ignored", "ignored"),), STYLES["compact"].turn(env.view))
     assert window == f"{opening} empty > take : nothing"
     texts = {
         "You arrive at desk 1. On the desk 1, you see a cd 1, and a laptop 2.": "desk-1 cd-1 laptop-2",

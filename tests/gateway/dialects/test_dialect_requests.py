@@ -160,6 +160,7 @@ THOUGHT = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "
     (chat_completions, {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}, turn("No.")),
     (chat_completions, {"role": "assistant", "content": None, "refusal": "No."}, turn("No.")),
     (chat_completions, turn("<think>Hm.</think>Yes."), turn("Yes.", reasoning_content="Hm.")),
+    (chat_completions, turn("Yes.", reasoning="Hm."), turn("Yes.", reasoning_content="Hm.")),
     (responses, THOUGHT, turn("", reasoning_content="Hm.")),
     (messages, {"role": "user", "content": [FAILURE]}, {"role": "tool", "content": "Error: ", "tool_call_id": "c"}),
 ])  # fmt: skip
