@@ -12,6 +12,15 @@ def pivots(outcomes, **bounds):
     return choose_pivots(*turn_profile(outcomes), names, PivotRule(**bounds)).tolist()
 
 
+def test_profile_of_the_reference_example():
+    outcomes = [[1, 1, 0, 0, 0, 0, 0, 0], [1] * 8, [0] * 8, [1] * 6 + [0] * 2]
+    profile = turn_profile(outcomes)
+    assert profile.mean.tolist() == [0.25, 1.0, 0.0, 0.75]
+    assert profile.variance[0] == 0.1875
+    assert pivots(outcomes) == [True, False, False, False]
+    assert pivots(outcomes, max_mean=0.8) == [True, False, False, True]
+
+
 def test_no_turns_and_empty_turns():
     assert pivots([]) == []
     with pytest.raises(ValueError, match="at least one rollout"):

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from rl_agents.errors import InputError
 from rl_agents.inference import torch_engine, torch_forward
 from rl_agents.inference.base import Completion, EngineError, Sampling
-from rl_agents.inference.torch_engine import TorchEngine, draw, uniforms
+from rl_agents.inference.torch_engine import PASS_TOKENS, TorchEngine, beginning, by_width, draw, uniforms
 
 
 async def episode(engine: TorchEngine, index: int, turns: int = 4) -> list[tuple[list[int], Completion]]:
@@ -241,3 +241,23 @@ def test_prompts_of_very_different_lengths_are_not_padded_to_the_longest(tiny_mo
     assert engine.prefill_tokens == sum(len(prompt) for prompt, _ in asked), "one pass of 20 rows would be 8,000 tokens"
     for request, answer in zip(asked, found, strict=True):
         assert answer.token_ids == answers(TorchEngine(engine.model), [request])[0].token_ids
+
+
+def test_passes_are_cut_where_padding_costs_more_than_a_pass() -> None:
+    assert by_width([5, 6, 7]) == [[2, 1, 0]]
+    assert by_width([10] * 100) == [list(range(100))]
+    assert by_width([300, *[4] * 50, 290]) == [[0, 51], list(range(1, 51))]
+    assert by_width([PASS_TOKENS + 2, 1]) == [[0], [1]] and by_width([PASS_TOKENS + 1, 1]) == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "length"),
+    [
+        ([], 0), ([[1] * 100], 0), ([[*range(40), 1], [*range(40), 2]], 40), ([[*range(32), 1], [*range(32), 2]], 0),
+        ([[*range(40)], [*range(41)]], 39), ([[1, 2, 3], [2, 2, 3]], 0),
+    ],
+)  # fmt: skip
+def test_a_common_beginning_leaves_a_token_of_every_prompt_and_saves_more_than_a_pass(
+    prompts: list[list[int]], length: int
+) -> None:
+    assert beginning(prompts) == length

@@ -17,10 +17,11 @@ def versions(algo: AgentAlgorithm) -> set[int]:
 
 
 def test_a_resumed_run_is_equal_bit_for_bit(beginner_model_dir: Path, tmp_path: Path) -> None:
-    """Of a method that takes further tasks when it has to. One behind: tests/algorithms/test_chain_gae.py."""
+    """Of a method that takes further tasks, in a curriculum. One behind: tests/algorithms/test_chain_gae.py."""
     keys = {
         **EXACT,
         "algo": "dapo",
+        "task_sampling": "difficulty",
         "max_generation_batches": 40,
         "lr": 1e-4,
         "async_level": 2,
@@ -49,7 +50,9 @@ def test_a_resumed_run_is_equal_bit_for_bit(beginner_model_dir: Path, tmp_path: 
     third.open_pool(tmp_path / "pool.sqlite")
     assert train(third, 2) == straight[2:]
     assert equal(policy_weights(whole), policy_weights(third))
-    assert whole.place == third.place and whole.place.position > 7 * 4, "further tasks were asked for"
+    assert whole.place.difficulty is not None and whole.place == third.place and whole.place.position > 7 * 4, (
+        "further tasks were asked for"
+    )
     assert any(metrics["actor/grad_norm"] > 0 for metrics in [*before, *straight])
     assert third.pool is not None
     third.pool.close()

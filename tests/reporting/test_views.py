@@ -120,3 +120,12 @@ def test_evaluation_counts_broken_episodes_as_not_solved() -> None:
     assert metrics["eval/failed_episodes"] == 1
     assert metrics["eval/success_low"] < 0.5 < metrics["eval/success_high"]
     assert metrics["eval/turns_mean"] == 1
+
+
+def test_iterations_are_whole_numbers_on_the_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.figure import Figure
+
+    ticks: list[float] = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path: ticks.extend(self.axes[0].get_xticks()))
+    plot_success([{"iteration": n, "rollout/success_rate": 0.5} for n in (1, 2, 3)], tmp_path / "p.png", "t")
+    assert ticks and all(tick == round(tick) for tick in ticks)

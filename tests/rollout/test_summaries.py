@@ -26,7 +26,9 @@ from rl_agents.rewards.reading import read_episode
 from rl_agents.rollout.agent_loop import Episode, Limits
 from rl_agents.rollout.demonstrations import encode_dialogue
 from rl_agents.rollout.truncation import Truncation
+from rl_agents.store.records import outcome_record, session_records
 from rl_agents.trainer.measure import ready
+from rl_agents.viewer.episodes import _step as shown
 
 LIMITS = Limits(max_turns=10, max_response_tokens=20, max_model_len=2000, env_timeout_s=0, max_summary_tokens=60)
 ASKED = SUMMARY_REQUEST[:20]
@@ -244,6 +246,13 @@ def test_a_turn_is_repeated_after_the_engine_failed_between_summary_and_action(p
 
     failures = []
     assert asyncio.run(stubborn()) == played and len(failures) == 1
+
+
+def test_stored_summaries_are_shown_as_such(played):
+    records = session_records(played, "s")
+    outcomes = [record for record in records if hasattr(record, "ordinal")]
+    assert outcomes[0] == outcome_record(played.steps[0], "s", 0, outcomes[0].call)
+    assert [shown(outcome, 99, True)["summary"] for outcome in outcomes] == [s.is_summary for s in played.steps]
 
 
 def test_rewards_that_read_episodes_do_not_take_a_summary_for_a_call_or_an_answer(played):

@@ -36,14 +36,18 @@ def test_both_seats_are_trained_on_and_evaluations_are_against_the_environment(b
     assert set(algo.evaluate()["agent"]) >= {"eval/return_seat_0", "eval/success_seat_0"}
 
 
-def test_resume_is_exact(beginner_model_dir: Path, tmp_path: Path) -> None:
-    whole = build(beginner_model_dir, **{"env.opponent": "checkpoint", "env.opponent_interval": 2})
+@pytest.mark.parametrize("opponent", ["self", "checkpoint"])
+def test_resume_is_exact(beginner_model_dir: Path, tmp_path: Path, opponent: str) -> None:
+    keys = {"env.opponent_interval": 2} if opponent == "checkpoint" else {}
+    whole = build(beginner_model_dir, **{"env.opponent": opponent}, **keys)
     before = train(whole, 3)
     whole.save_run_checkpoint(tmp_path / "000003")
     straight = train(whole, 2)
     second = AgentAlgorithm.from_checkpoint(tmp_path / "000003")
     assert train(second, 2) == straight
     assert equal(policy_weights(whole), policy_weights(second))
+    if opponent == "self":
+        return
     assert [m["rollout/opponent_iteration"] for m in before + straight] == [0, 0, 2, 2, 4]
     assert {t.facts["opponent"] for t in whole.last_trajectories} == {4}
     assert [path.name for path in (tmp_path / "000003" / "opponents").iterdir()] == ["2"]
