@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import clerk
 from rl_agents.background import settled
+from rl_agents.chat.template import ChatTemplate, load_tokenizer
 from rl_agents.envs.base import make_env
 
 TESTS = {row["id"]: row for row in clerk.questions("test")}
@@ -75,6 +76,10 @@ def test_who_does_not_add_earns_nothing(play, name: str) -> None:
     assert not any(play(task, ADVERSARIES[name](row))[0] for task, row in list(TESTS.items())[:20])
 
 
+def test_a_constant_answer_is_seldom_right() -> None:
+    assert 0 < clerk.constant_share() <= clerk.MOST_CONSTANT
+
+
 def test_no_person_of_the_test_questions_occurs_in_training() -> None:
     persons = [{name for row in clerk.questions(split) for name in row["id"].split("/")} for split in ("train", "test")]
     assert not persons[0] & persons[1] and len(persons[1]) == clerk.HELD_OUT
@@ -90,3 +95,14 @@ def test_demonstrations_have_the_form_and_many_are_wrong(folder: Path) -> None:
         names = chat["messages"][1]["content"].removeprefix("How old are ").removesuffix(" together?").split(" and ")
         right += last == clerk.answer(sum(clerk.AGES[name] for name in names))
     assert 0.25 < right / len(chats) < 0.5
+
+
+def test_the_template_with_tools_writes_the_same_ids_where_there_are_none(smollm2_dir: Path, tmp_path: Path) -> None:
+    for file in smollm2_dir.glob("*.json"):
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "chat_template.jinja").write_text(clerk.TEMPLATE, encoding="utf-8")
+    own, with_tools = (ChatTemplate(load_tokenizer(path)) for path in (smollm2_dir, tmp_path))
+    said = ["Hi", "Hello.", "And now?"]
+    chat = [{"role": role, "content": text} for role, text in zip(("user", "assistant", "user"), said, strict=True)]
+    for messages in (chat[:1], chat, [{"role": "system", "content": "You are a clerk."}, *chat]):
+        assert with_tools.chat_ids(messages) == own.chat_ids(messages)

@@ -5,13 +5,15 @@ import pytest
 from benchmarks.gpu_memory import (
     SCORED,
     contexts,
+    fewest_learners,
     learner_memory,
     plan,
     plans,
     settings_of,
     with_parts,
 )
-from rl_agents.trainer.preflight import check_settings
+from rl_agents.algorithms import Settings
+from rl_agents.trainer.preflight import KNOWN, check_settings
 
 
 def test_what_fits_passes_the_doctor() -> None:
@@ -37,3 +39,39 @@ def test_seventy_billion_by_hand() -> None:
     assert memory.sending == pytest.approx(2 * table / 1e9) and memory.total == memory.state + memory.passing
     room = (0.85 * 80 - 2 * parameters / 4 / 1e9) / (8192 * 2 * 80 * 8 * 128 * 2 / 4 / 1e9)
     assert contexts(with_parts("70B", 4), full.shape) == int(room)
+
+
+def test_adapters_by_hand() -> None:
+    """Rank 32 on the seven matrices of a layer: (in + out) numbers for each rank."""
+    memory = learner_memory(settings_of("70B", lora_rank=32), plan("70B", 8, 32).shape, 4, SCORED)
+    sides = [8192 + 8192, 8192 + 1024, 8192 + 1024, 8192 + 8192, *[8192 + 28_672] * 3]
+    base = 80 * (2 * 8192 * (8192 + 1024) + 3 * 8192 * 28_672) + 2 * 128_256 * 8192
+    assert memory.state == pytest.approx((2 * base + 16 * 32 * 80 * sum(sides)) / 4 / 1e9)
+
+
+def test_memory_is_that_of_the_documentation() -> None:
+    """docs/how-to/scale.md: the table of three sizes, within its rounding."""
+    settings = Settings.from_dict({"algo": "grpo", "dtype": "bfloat16", "kl_coef": 0.001, "max_model_len": 8192})
+    settings.update({"tokens_per_microbatch": 8192, "activation_checkpointing": "full"})
+    for name, states in (("Qwen2.5-1.5B-Instruct", (28, 14, 7)), ("Qwen2.5-7B-Instruct", (137, 69, 34))):
+        for learners, wanted in zip((1, 2, 4), states, strict=True):
+            assert learner_memory(settings, KNOWN[name], learners, 1024).state == pytest.approx(
+                wanted, rel=0.03, abs=0.6
+            )
+    alone = Settings.from_dict({**settings.to_dict(), "kl_coef": 0.0})
+    totals = [round(learner_memory(alone, KNOWN["Qwen2.5-7B-Instruct"], n, 1024).total) for n in (1, 2, 4, 8)]
+    assert totals == [127, 71, 40, 25]
+    adapters = learner_memory(
+        Settings.from_dict({**alone.to_dict(), "lora_rank": 32}), KNOWN["Qwen2.5-7B-Instruct"], 1, 1024
+    )
+    assert (round(adapters.state, 1), round(adapters.passing, 1)) == (16.5, 5.2)
+    passing = learner_memory(settings, KNOWN["Qwen2.5-7B-Instruct"], 1, 1024).passing
+    assert passing == pytest.approx(5.2, rel=0.05)
+    settings.update({"activation_checkpointing": "selective"})
+    kept = learner_memory(settings, KNOWN["Qwen2.5-7B-Instruct"], 1, 1024).passing - passing
+    assert kept == pytest.approx(2 * 8192 * 28 * (3584 + 2 * 3584 + 2 * 18_944) / 1e9, rel=1e-3)
+    settings.update({"activation_checkpointing": "full"})
+    assert KNOWN["Qwen2.5-7B-Instruct"].kv_bytes("bfloat16") == 56 * 1024
+    assert KNOWN["Qwen2.5-32B"].kv_bytes("bfloat16") == 256 * 1024
+    assert fewest_learners(settings, KNOWN["Qwen2.5-7B-Instruct"], 1024, 80.0) == 4
+    assert fewest_learners(settings, KNOWN["Qwen2.5-7B-Instruct"], 1024, 1.0) is None

@@ -10,7 +10,7 @@ from chat_models import save_chat_model
 from rl_agents.algorithms import Settings
 from rl_agents.cli import main
 from rl_agents.config import load_recipe
-from rl_agents.trainer.preflight import check_settings
+from rl_agents.trainer.preflight import KNOWN, check_settings
 from rl_agents.tuning.sweep import load_sweep
 
 FOLDER = Path(__file__).parents[2] / "tune_configs"
@@ -63,6 +63,12 @@ def test_a_model_at_hand_is_measured_with_its_own_tokenizer(tmp_path: Path) -> N
     assert "cut by the context" in failures({**keys, "max_model_len": 2048})["lengths"]
     open_length = check_settings(Settings.from_dict(keys))
     assert "measured on" in next(finding.text for finding in open_length if finding.about == "lengths")
+
+
+def test_known_models_have_the_size_of_their_names() -> None:
+    for name, billions in (("Qwen2.5-3B-Instruct", 3.09), ("Qwen3-4B-Instruct-2507", 4.02), ("Qwen3-14B", 14.8)):
+        assert KNOWN[name].parameters / 1e9 == pytest.approx(billions, rel=0.02)
+    assert KNOWN["Qwen3-30B-A3B-Thinking-2507"].parameters / 1e9 == pytest.approx(30.5, rel=0.02)
 
 
 def test_the_command_prints_a_line_for_each_and_says_it_with_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
