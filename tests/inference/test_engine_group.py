@@ -16,7 +16,7 @@ from rl_agents.errors import LearnerLost
 from rl_agents.inference.base import Completion, EngineError, EngineSettings, Extras, RequestRefused, Sampling
 from rl_agents.inference.client import RemoteEngine
 from rl_agents.inference.engine_group import InferenceGroup
-from rl_agents.inference.weights import PackedWeights, pack
+from rl_agents.inference.weights import PackedWeights, pack, unpack
 
 LONG = Sampling(max_tokens=900, seed=0)
 SHORT = Sampling(max_tokens=8, seed=0)
@@ -296,6 +296,28 @@ def test_weights_that_are_gone_with_their_learner_are_the_learners_loss(group: I
 def test_engines_that_do_not_fall_asleep_are_named(group: InferenceGroup) -> None:
     with pytest.raises(EngineError, match=r"engine 0 failed in sleep: .*; engine 1 failed in sleep: "):
         group.sleep(1)  # torch engines have no sleep
+
+
+def test_vllm_in_bfloat16_samples_what_the_model_in_bfloat16_scores(ray_session: None, tiny_model_dir: Path) -> None:
+    """Also from weights that are pushed in half the bytes, to the last bit: biases, too, are rounded as the rest."""
+    pytest.importorskip("vllm", reason="vLLM is an optional extra")
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32).eval()
+    fields: dict[str, Any] = {"kind": "vllm", "max_model_len": 128, "kv_cache_gb": 0.0625}
+    group = InferenceGroup(EngineSettings(str(tiny_model_dir), dtype="bfloat16", **fields), num_cpus=0.5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.02 * torch.randn(parameter.shape)
+    packed = pack(model.state_dict())
+    group.push_weights(packed, 1)
+    (completion,) = generate(RemoteEngine(group.handles()), SHORT)
+    assert worst(model.bfloat16().float(), completion) < 0.1
+    half = pack({name: tensor.bfloat16() for name, tensor in unpack(packed).items()})
+    group.push_weights(half, 1)
+    assert generate(RemoteEngine(group.handles()), SHORT) == [completion]
+    group.stop()
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error_at_the_start(ray_session: None, tmp_path: Path) -> None:
