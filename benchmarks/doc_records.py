@@ -203,7 +203,10 @@ def which_pretrained() -> str:
     means = {method: f"{over_starts(found).mean:.2f}" for method, found in real_methods.ends("treasure").items()}
     budget = f"{real_methods.BUDGETS['treasure'].tokens / 1000:.1f} k"
     ahead, behind = ("3spo", "chain-gae (ours)", "grpo"), ("vspo", "ppo", "gigpo", "steppo")
-    return joined(*(means[method] for method in ahead), budget, *(means[method] for method in behind))
+    tools = [f"{over_starts(real_methods.ends('clerk')[method]).mean:.2f}" for method in ("3spo", "grpo")]
+    clerk = f"{real_methods.BUDGETS['clerk'].tokens / 1000:.0f} k"
+    treasure = (*(means[method] for method in ahead), budget, *(means[method] for method in behind))
+    return joined(*treasure, tools[0], clerk, tools[1])
 
 
 # --- figures of other benchmarks

@@ -172,7 +172,7 @@ def three_spo_unit() -> str:
 
 #: Name in the mark -> function that makes the table.
 TABLES: Mapping[str, Callable[[], str]] = {
-    "real methods, treasure": by("real_methods", "table", "treasure"),
+    **{f"real methods, {world}": by("real_methods", "table", world) for world in ("treasure", "clerk")},
     **{f"figure {name}": partial(page_figures.sentence, name) for name in page_figures.CALLS},
     **MODELS,
     "3spo unit": three_spo_unit,

@@ -201,7 +201,7 @@ def draw(world: str, curves: Any, at_end: Any) -> None:
         at_end.plot(end.mean, row, "o", color=color)
     curves.set(xlabel="thousand sampled tokens", ylabel="success on test tasks", title=world, ylim=(0, 1.02))
     after = f"success after {budget / 1000:g} k sampled tokens"
-    at_end.set(xlim=(0, 1.3), xlabel=after, title="means, starts, 95% intervals")
+    at_end.set(xlim=(0, 1.2), ylim=(-0.7, len(order) - 0.3), xlabel=after, title="means, starts, 95% intervals")
     at_end.set_yticks(range(len(order)), order)
     for axis in (curves, at_end):
         axis.grid(alpha=0.3)
