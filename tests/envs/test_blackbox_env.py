@@ -122,6 +122,7 @@ def said(answer, **changes):
     [
         lambda answer: ({**SYSTEM, "content": "Be long."}, user("begin"), said(answer), user("next")),
         lambda answer: (SYSTEM, user("begin"), said(answer, content="something else"), user("next")),
+        lambda answer: (SYSTEM, user("begin anew"), said(answer), user("next")),
         lambda answer: (SYSTEM, user("summary of what was said")),
         lambda answer: (SYSTEM, user("begin")),
     ],

@@ -180,6 +180,15 @@ def test_a_bad_line_is_named(own: dict[str, str], line: str, problem: str) -> No
         make(**own)
 
 
+def test_missing_and_empty_files(own: dict[str, str], tmp_path: Path) -> None:
+    for name in ("questions", "documents"):
+        with pytest.raises(InputError, match=r"nowhere\.jsonl: no such file"):
+            make(**{**own, name: "nowhere.jsonl"})
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(InputError, match=r"env.questions=.*: no questions in it"):
+        make(**{**own, "questions": str(tmp_path / "empty.jsonl")})
+
+
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
     monkeypatch.setattr(JudgeKeys, "judge_retries", 0)

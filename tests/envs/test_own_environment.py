@@ -94,6 +94,17 @@ def test_everything_of_the_example_reaches_the_agent_loop(folder: Path) -> None:
         read_env_options(spec, {"train_tasks": 3})
 
 
+def test_its_demonstrator_makes_a_starter(folder: Path) -> None:
+    starter = starter_spec(LOCK)
+    options, rng = read_env_options(env_spec(LOCK), {}), random.Random(0)
+    tokenizer, tasks = starter.build_tokenizer(), task_ids(LOCK, "train", {})
+    texts = [text for task in tasks for turn in starter.demonstrate(task, rng, options, 0) for text in turn]
+    assert not any(tokenizer.unk_token_id in tokenizer(text).input_ids for text in texts)
+    assert tokenizer.tokenize("<think> 1 to 59 </think> 30") == ["<think>", "1", "to", "59", "</think>", "30"]
+    longest = max(len(tokenizer(text).input_ids) for text in texts)
+    assert longest < starter.defaults["max_response_tokens"] < tokenizer.model_max_length
+
+
 def test_a_file_is_as_good_as_its_module(folder: Path) -> None:
     (folder / "deep").mkdir()
     (folder / "lock.py").rename(folder / "deep" / "bolt.py")

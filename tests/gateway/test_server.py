@@ -132,6 +132,13 @@ async def test_every_chunk_of_a_stream_has_the_fingerprint_of_the_whole_answer()
     assert {chunk["system_fingerprint"] for chunk in [whole, *chunks]} == {"policy-3"} and len(chunks) > 3
 
 
+async def test_a_header_names_few_fields_in_ascii():
+    many = {f"n{n}": 1 for n in range(10, 60)}
+    async with playing() as (_rig, client):
+        answers = [await client.post(CHAT, json={**BODIES[CHAT], **fields}) for fields in ({"溫": 1}, many)]
+    assert [answer.headers["x-ignored"] for answer in answers] == ["?=1", ", ".join(f"n{n}=1" for n in range(10, 50))]
+
+
 @pytest.mark.parametrize("version", ["", "2023-06-01"])
 async def test_errors_have_the_form_of_their_path(version):
     headers = {"anthropic-version": version} if version else {}

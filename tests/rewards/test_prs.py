@@ -36,6 +36,7 @@ def test_judge_is_asked_only_where_it_matters():
     for process, judge in itertools.product((-1.0, 0.0, 1.0), (0.0, 1.0)):
         matters = long_form_reward(process, 0.0, judge, 0.5) != long_form_reward(process, 0.0, 1.0 - judge, 0.5)
         assert matters is (process >= 1.0)
+    assert [long_form_reward(1.0, 0.1, judge, 0.5) for judge in (0.0, 1.0)] == pytest.approx([1.1, 2.6])
 
 
 @pytest.mark.parametrize(

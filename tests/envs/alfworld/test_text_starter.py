@@ -9,12 +9,12 @@ import pytest
 from environments import with_keywords
 
 from rl_agents.algorithms import Settings
-from rl_agents.chat.template import ChatTemplate
+from rl_agents.chat.template import ChatTemplate, Dialogue, make_context
 from rl_agents.cli import main
 from rl_agents.config import load_recipe
 from rl_agents.envs.alfworld import AlfworldOptions, demonstrations
 from rl_agents.envs.alfworld.demonstrations import AT_RANDOM, STARTER, STEPS, Prompt, read_and_written
-from rl_agents.envs.alfworld.prompts import compact_command, read_command
+from rl_agents.envs.alfworld.prompts import STYLES, compact_command, read_command
 from rl_agents.envs.base import make_env, starter_spec, task_ids
 from rl_agents.envs.starters import ScriptedPlayer, small_qwen3
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
@@ -156,6 +156,25 @@ def test_the_tokenizer_knows_every_word_of_generated_games() -> None:
     for task in task_ids("alfworld", "test", {"size": "full"})[:12]:
         for observation, action in demonstrate(task, random.Random(task), size="full", prompt="compact"):
             assert {*observation.split(), *action.split()} <= words, task
+
+
+def test_longest_episodes_fit_the_context() -> None:
+    context = make_context("append", STARTER.build_tokenizer())
+    longest = 0
+    for task in task_ids("alfworld", "train", {})[:40]:
+        env, rng = make_env("alfworld", {"prompt": "compact"}), random.Random(task)
+        observation, info = env.reset(options={"task_id": task})
+        dialogue = Dialogue.start(observation)
+        for _ in range(int(STARTER.defaults["max_turns"])):
+            prompt = context.prompt(dialogue)
+            action = STYLES["compact"].response(rng.choice(info["admissible_actions"]))
+            response = [*context.template.tokenizer.encode(action, add_special_tokens=False), 2]
+            observation, _, terminated, _, info = env.step(action)
+            dialogue = dialogue.after(prompt, response, action, observation)
+            longest = max(longest, len(prompt) + len(response))
+            if terminated:
+                break
+    assert longest <= STARTER.defaults["max_model_len"]
 
 
 def test_the_demonstrator_is_beatable() -> None:
