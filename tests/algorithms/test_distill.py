@@ -24,6 +24,7 @@ from rl_agents.rollout.agent_loop import Limits
 from rl_agents.trainer.advantage_pipeline import assign_credit
 from rl_agents.trainer.resolve import resolve
 from rl_agents.trainer.teacher_checks import check_local
+from rl_agents.trainer.unused_keys import apply_defaults
 
 
 @pytest.mark.parametrize(
@@ -127,6 +128,13 @@ def test_a_hint_stands_at_the_end_of_what_is_read_next() -> None:
 def test_contradictions_are_one_line(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         resolve(Settings.from_dict({"env": "guess_numbers", **keys}))
+
+
+def test_a_full_kl_counts_once_unless_it_is_told_otherwise() -> None:
+    """A = 0 in `credit`, so that the component is the whole gradient."""
+    settings = Settings.from_dict({"algo": "distill", "teacher": "a", "teacher_kl": "full"})
+    apply_defaults(settings, ALGORITHMS["distill"])
+    assert settings.ref_kl_coef == 1.0
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -98,6 +98,12 @@ def test_an_engine_killed_at_forty_percent_repeats_no_episode_and_is_back_before
     assert capsys.readouterr().out.count("; restoring it\n") == 1, "one line says so"
 
 
+def test_when_all_engines_are_killed_they_come_back_with_the_last_weights(algo: AgentAlgorithm) -> None:
+    threads = [kill_during(0.01, engine_pid(algo, number)) for number in range(2)]
+    gaps = [check_iteration(algo)["rollout_corr/logprob_diff_max"] for _ in range(2)]
+    assert max(gaps) < 1e-4 and not any(thread.join() for thread in threads)
+
+
 def test_a_killed_env_runner_is_replaced_and_its_episodes_are_played_again(algo: AgentAlgorithm) -> None:
     os.kill(runner_pids(algo)[0], signal.SIGKILL)
     metrics = check_iteration(algo)
