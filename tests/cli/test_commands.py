@@ -112,7 +112,8 @@ def test_seeds_give_every_task_the_samples(monkeypatch, flags: str, seeds: int |
     monkeypatch.setattr("rl_agents.cli.evaluate.task_ids", lambda *_: [f"task {i}" for i in range(10)])
 
     def chosen() -> int:
-        return number_of_seeds(build_parser().parse(["--episodes", "10", *flags.split()]), Settings())
+        episodes = [] if "--episodes" in flags else ["--episodes", "10"]
+        return number_of_seeds(build_parser().parse([*episodes, *flags.split()]), Settings())
 
     if isinstance(seeds, int):
         assert chosen() == seeds
@@ -248,7 +249,8 @@ def test_iterations_and_seed_are_flags_of_sft_and_tune(monkeypatch, tmp_path, ca
     from rl_agents.cli import sft, tune
 
     args = sft.build_parser().parse(["--seed", "3", "--iterations", "2", "--output", str(tmp_path / "o")])
-    assert sft.plan(args) == {"iterations": 2}
+    given, settings = sft.plan(args)
+    assert given == {"iterations": 2} and settings.iterations == 2
     sweep = RUN.parent / "tune_configs" / "sweeps" / "vspo_small.yaml"
     flags = ["--iterations", "7", "--seed", "40", "--output", str(tmp_path / "s")]
     plan = tune.plan_new(tune.build_parser().parse([str(sweep), *flags]))
