@@ -67,11 +67,12 @@ def test_the_example_as_printed(folder: Path, capsys: pytest.CaptureFixture[str]
     sft, grpo, search, evaluation = printed_commands()
     few = ["--set", "tasks_per_iteration=4", "group_size=4", "minibatches=1"]
     assert main([*sft, *few[:2], "minibatches=1", "iterations=2", "demonstrations=32"]) == 0
-    small = [*few, "eval_episodes=4", "--local", "--iterations", "1"]
+    grpo[grpo.index("--iterations") + 1] = "1"
+    small = [*few, "eval_episodes=4", "--local"]
     assert main([*grpo, *small, "--output", "runs/NAME"]) == 0, capsys.readouterr().err
     output = capsys.readouterr()
     assert not re.search(r"success_return|become text|Traceback", output.out + output.err), "nothing is wrong with it"
-    assert main([*search, "search_steps=8", *small]) == 0, capsys.readouterr().err
+    assert main([*search, "search_steps=8", *small, "--iterations", "1"]) == 0, capsys.readouterr().err
     assert main([*evaluation, "--local", "--episodes", "4", "--seeds", "1"]) == 0
     assert json.loads((folder / "models/lock/rl_agents.json").read_text())["env"] == LOCK
 

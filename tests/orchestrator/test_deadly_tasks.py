@@ -1,4 +1,4 @@
-"""A real env runner actor with an engine of its own, and what ends it: an environment, and that engine."""
+"""A real env runner actor, and an environment that ends its process."""
 
 import io
 import json
@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrator.killing import runner_pids
 
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
+from rl_agents.trainer.algorithm import AgentConfig
 from rl_agents.trainer.train_loop import TrainLoop
 from tests.orchestrator.process_envs import DEADLY
 
@@ -57,15 +56,3 @@ def test_a_task_that_ends_its_process_twice_is_left_out_and_the_run_goes_on(algo
     assert algo.rollout_workers.collector.fault_tolerance.deaths == {name: 2, "seed-1": 1}, (
         "what is known of now is not forgotten"
     )
-
-
-def test_a_runner_whose_engine_died_is_replaced_and_has_the_last_weights(algo: AgentAlgorithm) -> None:
-    def break_engine(runner: Any) -> None:
-        runner.engine.dead = "its step failed"
-
-    assert algo.rollout_workers is not None
-    runners, before = algo.rollout_workers.collector.runners, runner_pids(algo)
-    runners.tell(runners.ids(), break_engine)
-    metrics = algo.train()["agent"]
-    assert metrics["rollout/episodes"] == 12 and metrics["rollout_corr/logprob_diff_max"] < 1e-4
-    assert runner_pids(algo) != before
