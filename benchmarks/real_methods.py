@@ -22,7 +22,7 @@ from benchmarks import real_model
 from benchmarks.equal_steps import COLORS, sets
 from benchmarks.equal_steps import curve as env_curve
 from benchmarks.grid import Arm, Run, grid_parser, run_grid
-from benchmarks.real_model import BASE, FOLDER, TRAIN, World, clerk_start, command
+from benchmarks.real_model import TRAIN, World, start_of
 from benchmarks.referee import Cell, Difference, over_starts, page_of, paired, read_at, start_means
 from benchmarks.report import RESULTS, drawn, markdown, part_of, shown
 from benchmarks.several_starts import changed, runs_on_file
@@ -50,7 +50,6 @@ class Budget:
 BUDGETS = {
     "treasure": Budget(1_500, 5),
     "clerk": Budget(12_000, 6, share=0.5, evaluations=3, episodes=66),
-    "webshop": Budget(7_400, 5, episodes=64),
 }
 UPDATES = ("minibatches=8",)
 #: A critic is a second network of this size: its rate is above the policy's, and it trains alone at first.
@@ -69,7 +68,7 @@ def main() -> None:
     args = parser.parse_args()
     world = trained(args.world)
     for number in range(1, args.starts + 1):
-        start = build_start(args.world, number)
+        start = start_of(args.world, number)
         arms = [arm_of(f"{name}, start {number}", name, world, start) for name in args.arms or methods(world)]
         run_grid(arms, changed(args, name=f"real_methods_{args.world}"), fresh=True)
     print(table(args.world))
@@ -110,19 +109,6 @@ def arm_of(name: str, method: str, world: World, start: Path) -> Arm:
     """The flags of a method from a start."""
     keys = (*methods(world)[method], *TRAIN, f"env={world.env}", f"model={start}", *world.keys, *world.train)
     return Arm(name, sets(keys))
-
-
-def build_start(name: str, number: int) -> Path:
-    """Return the folder of a start, from the repository's root; made when it is absent."""
-    world, folder = real_model.WORLDS[name], FOLDER / f"{name}-{number}"
-    if not BASE.is_dir():
-        command("model", "smollm2", "--output", str(BASE))
-    if name == "clerk":
-        return clerk_start(world, number)
-    if not folder.is_dir():
-        where = ("--model", str(BASE), "--output", str(folder), "--seed", str(number))
-        command("sft", "--env", world.env, *where, *sets((*world.keys, *world.sft)))
-    return folder
 
 
 def worlds() -> list[str]:

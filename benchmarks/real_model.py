@@ -98,20 +98,20 @@ def methods(world: World) -> dict[str, tuple[str, ...]]:
     return {"grpo": groups, LORA: groups}
 
 
-def start_of(name: str) -> Path:
-    """Return the folder of a task's start, from the repository's root; made when it is absent.
+def start_of(name: str, number: int = 0) -> Path:
+    """Return the folder of a start, from the repository's root; made, with its number as the seed, when it is absent.
 
     The turns of ``airline`` must be there: ``python -m benchmarks.airline HISTORY.json runs/real_model/airline_data``.
     """
-    world, folder = WORLDS[name], FOLDER / name
+    world, folder = WORLDS[name], FOLDER / (f"{name}-{number}" if number else name)
     if not BASE.is_dir():
         command("model", "smollm2", "--output", str(BASE))
     if name == "clerk":
-        return clerk_start(world)
+        return clerk_start(world, folder, number)
     if not folder.is_dir():
         base = tools_base() if name == "airline" else BASE
-        keys = sets((*world.keys, *world.sft))
-        command("sft", "--env", world.env, "--model", str(base), "--output", str(folder), *keys)
+        where = ("--model", str(base), "--output", str(folder), *(("--seed", str(number)) if number else ()))
+        command("sft", "--env", world.env, *where, *sets((*world.keys, *world.sft)))
     if name == "airline" and not (AIRLINE / airline.PIVOTS).is_file():
         flags = ["--local", "--traces", str(airline.train_turns(AIRLINE)), "--model", str(folder)]
         command("pivot", "profile", *flags, *sets(world.keys))
@@ -134,12 +134,11 @@ def tools_base() -> Path:
     return base
 
 
-def clerk_start(world: World, number: int = 0) -> Path:
+def clerk_start(world: World, run: Path, number: int) -> Path:
     """Return a start of the tool task: the model after imitating chats of a file."""
-    name = f"clerk-{number}" if number else "clerk"
-    run, data = FOLDER / name, FOLDER / f"{name}_data"
-    clerk.write(CLERK)  # the servers' file names this checkout
-    clerk.write(data, number + 1)
+    data = run.with_name(f"{run.name}_data")
+    for folder in {CLERK, data}:  # the servers' file names this checkout
+        clerk.write(folder, number + 1)
     if not run.is_dir():
         demonstrated = f"demonstration_data={data}/demonstrations.jsonl"
         keys = sets((*world.keys, *world.sft, demonstrated, "lr=5e-5", f"model={tools_base()}"))

@@ -94,7 +94,14 @@ def canonical(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def nearest_key(name: str, valid: Iterable[str]) -> str:
     """Return a hint that names the nearest key, or what replaces another library's name; empty if none is near."""
-    near = name if name in HINTS else closest(name, {*valid, *ALIASES, *HINTS})
+    return _hint(_nearest(name, valid))
+
+
+def _nearest(name: str, valid: Iterable[str]) -> str:
+    return name if name in HINTS else closest(name, {*valid, *ALIASES, *HINTS})
+
+
+def _hint(near: str) -> str:
     return f"set {HINTS[near]} instead" if near in HINTS else near and f"did you mean '{near}'?"
 
 
@@ -102,12 +109,12 @@ def unknown_key(name: str, valid: Iterable[str]) -> InputError:
     """Build the error for an unknown key: what replaces another library's name, the nearest, or those with its word."""
     from rapidfuzz.distance import OSA
 
-    near = name if name in HINTS else closest(name, {"env.KEY", *valid, *ALIASES, *HINTS})
+    near = _nearest(name, {"env.KEY", *valid})
     if near in HINTS:
-        return InputError(f"unknown key '{name}': set {HINTS[near]} instead")
+        return InputError(f"unknown key '{name}': {_hint(near)}")
     word = closest(name, {word for known in valid for word in known.split("_") if len(word) > 2}, cutoff=1)
     keys = [known for known in sorted(valid) if word in known.split("_")]
     others = f"did you mean {' or '.join(keys)}?" if keys else "`run.py list --keys` shows all."
-    hint = f"did you mean '{near}'?" if near else others
+    hint = _hint(near) or others
     own = "" if near and OSA.distance(name.lower(), near) < 4 else f" A key of the environment is env.{name}"
     return InputError(f"unknown key '{name}': {hint}{own}")

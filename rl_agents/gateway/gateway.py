@@ -64,6 +64,8 @@ class Gateway(CallServer):
         self.sessions: dict[str, OpenSession] = {}
         self.ends: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._engine = engine
+        #: The engine, if it reports tokens while it samples.
+        self._streaming = engine if isinstance(engine, StreamingEngine) else None
         self._keys: dict[str, str] = {}
         #: Closed sessions: the hashes of their keys, and their seeds.
         self._closed: OrderedDict[str, tuple[str, int]] = OrderedDict()
@@ -313,8 +315,8 @@ class Gateway(CallServer):
             seed=pending.calls[index].id,
             extras=Extras(top_logprobs=top) if top else None,
         )
-        if on_tokens is not None and isinstance(self._engine, StreamingEngine):
-            completion = await self._engine.generate(prompt_ids, sampling, notified)
+        if on_tokens is not None and self._streaming is not None:
+            completion = await self._streaming.generate(prompt_ids, sampling, notified)
         else:
             completion = await self._engine.generate(prompt_ids, sampling)
         check_completion(completion, pending.budget)

@@ -1,9 +1,9 @@
 """vLLM as an engine: in this process, stepped by a thread, or in processes of its own.
 
 ``inprocess`` is light and quick to start, for CPUs; ``async`` is vLLM's AsyncLLM, a core process and, with tensor
-parallelism, one worker per GPU. In this process vLLM changes much (it
-initializes torch.distributed, disables ``torch.set_num_threads``, freezes the garbage collector), so build the engine
-in an actor of its own, never in a learner or a driver. One event loop at a time may use it.
+parallelism, one worker per GPU. In this process vLLM changes much (it initializes torch.distributed, disables
+``torch.set_num_threads``, freezes the garbage collector), so build the engine in an actor of its own, never in a
+learner or a driver. One event loop at a time may use it.
 
 New weights are loaded by vLLM's own calls (start, update, finish; `rl_agents.inference.weight_receivers` is their end
 in the workers), and nothing is sampled in between. After a failure in any of them the engine samples nothing until a
